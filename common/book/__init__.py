@@ -2,7 +2,7 @@
 
 Sphinx is brought by ``book`` alone:
 
-    book          the build with Sphinx, steps and terms as links
+    book          the build with Sphinx, steps as links
     explorer      a trace as a page, and what it costs, in sentences; the book's such pages
     sources       what the book is built from
 """

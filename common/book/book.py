@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
-import re
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,10 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import docutils_namespace, patch_docutils
-from sphinx.util.images import get_image_size
 
 from common.book import STATIC, explorer, sources
 from common.catalog import catalog
 from common.report import traces
-
-# a head is what its column is sorted by
-_NOT_IN = nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption, nodes.thead
 
 
 class BookError(RuntimeError):
@@ -41,7 +35,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     gc.set_threshold(100_000, 50, 50)
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
-            str(source), None, str(to), str(work / "doctrees"), "html", _settings(root, traced), said,
+            str(source), None, str(to), str(work / "doctrees"), "html", _settings(root), said,
             warned, freshenv=False, parallel=2,
         )  # fmt: skip
         app.build()
@@ -51,8 +45,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     return len(app.env.found_docs)
 
 
-def _settings(root: Path, traced: Iterable[str]) -> dict[str, object]:
-    glossary = sources.glossary((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8"))
+def _settings(root: Path) -> dict[str, object]:
     paths = {step.name: step.path.relative_to(root) for step in sources.steps().values()}
     return {
         "project": "GPU kernels in Python, one optimisation at a time",
@@ -78,78 +71,26 @@ def _settings(root: Path, traced: Iterable[str]) -> dict[str, object]:
         "suppress_warnings": ["myst.header", "myst.xref_missing"],  # tests look at all links
         "nitpicky": True,
         "workbook_steps": {name: path.with_suffix(".code").as_posix() for name, path in paths.items()},
-        "workbook_traced": {name: f"{explorer.FOLDER}/{name}.html" for name in traced},
-        "workbook_terms": {term: anchor for term, (anchor, _) in glossary.items()},
-        "workbook_glossary": "lessons/GLOSSARY",
     }
 
 
-# --- the extension: names of steps lead to code and traces, terms to the glossary; pictures load late ---
+# --- the extension: names of steps lead to their code ---
 
 
 class Mentions(SphinxPostTransform):  # type: ignore[misc]
-    """Link every step that is named as code, and each term of the glossary where a page first says it."""
+    """Link every step that is named as code."""
 
     default_priority = 900
 
     def run(self, **_: Any) -> None:
-        config, builder = self.config, self.app.builder
         here = self.env.docname
-        self._steps(config.workbook_steps, config.workbook_traced, here, builder)
-        if here != config.workbook_glossary:
-            self._terms(config.workbook_terms, here, builder)
-
-    def _steps(self, places: dict[str, str], traced: dict[str, str], here: str, builder: Any) -> None:
-        """Each step leads to its code, and where a page first names it to its trace, too."""
-        said: set[str] = set()
         for literal in list(self.document.findall(nodes.literal)):
-            name = literal.astext()
-            place = places.get(name)
+            place = self.config.workbook_steps.get(literal.astext())
+            # the head of a table is what its column is sorted by
             if place is None or place == here or _inside(literal, nodes.reference, nodes.title, nodes.thead):
                 continue
-            uri = builder.get_relative_uri(here, place)
-            new: list[nodes.Node] = [nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri)]
-            if name in traced and name not in said:
-                said.add(name)
-                to, title = "../" * here.count("/") + traced[name], f"{name}: what each line costs"
-                look = {"internal": True, "classes": ["microscope"], "reftitle": title}
-                new += [nodes.superscript("", "", nodes.reference("", "trace", refuri=to, **look))]
-            literal.replace_self(new)
-
-    def _terms(self, anchors: dict[str, str], here: str, builder: Any) -> None:
-        if not anchors:
-            return
-        words = "|".join(re.escape(word) for word in sorted(anchors, key=len, reverse=True))
-        pattern = re.compile(rf"\b({words})(s|es)?\b", re.IGNORECASE)
-        to = builder.get_relative_uri(here, self.config.workbook_glossary)
-        said: set[str] = set()
-        for text in list(self.document.findall(nodes.Text)):
-            if _inside(text, *_NOT_IN) or not _inside(text, nodes.paragraph):
-                continue
-            new, at = [], 0
-            for match in pattern.finditer(text.astext()):
-                anchor = anchors[match[1].lower()]
-                if anchor in said:
-                    continue
-                said.add(anchor)
-                new += [nodes.Text(match.string[at : match.start()])]
-                new += [nodes.reference("", match[0], internal=True, refuri=f"{to}#{anchor}", classes=["term"])]
-                at = match.end()
-            if new:
-                text.parent.replace(text, [*new, nodes.Text(text.astext()[at:])])
-
-
-class Pictures(SphinxPostTransform):  # type: ignore[misc]
-    """A picture is loaded when a reader comes near; the page knows its size before, so that nothing moves then."""
-
-    default_priority = 900
-
-    def run(self, **_: Any) -> None:
-        for image in self.document.findall(nodes.image):
-            image["loading"] = "lazy"
-            size = get_image_size(self.app.srcdir / image["uri"])
-            if size:
-                image["width"], image["height"] = map(str, size)
+            uri = self.app.builder.get_relative_uri(here, place)
+            literal.replace_self(nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri))
 
 
 def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
@@ -167,10 +108,8 @@ def _levels(app: Sphinx, page: str, template: str, context: dict[str, Any], doct
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """What Sphinx calls: the values that :func:`build` sets, and the transforms."""
-    for name, default in (("steps", {}), ("traced", {}), ("terms", {}), ("glossary", "")):
-        app.add_config_value(f"workbook_{name}", default, "env")
+    """What Sphinx calls."""
+    app.add_config_value("workbook_steps", {}, "env")
     app.connect("html-page-context", _levels, priority=900)  # after the theme's
     app.add_post_transform(Mentions)
-    app.add_post_transform(Pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

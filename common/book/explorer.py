@@ -1,35 +1,29 @@
-"""One step's trace, or two side by side, as a page: source, cost of each line, the lanes of each request; and what it
-costs, in sentences and bars: the traffic of a thousand multiply-adds, and what follows.
+"""One step's trace, or two side by side, as a page: source, cost of each line, the lanes of each request; above them
+the traffic of a thousand multiply-adds, in sentences and bars.
 
-A page is one file without links to others, so that a student can keep it or send it. In the book the pages share
-their style and script, and lead to each other.
+A page is one file, so that a student can keep it or send it; those of the book lead to each other.
 """
 
 from __future__ import annotations
 
-import ast
 import html
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from string import Template
 
 import msgspec
-from msgspec.structs import replace
 
-from common.book import STATIC, sources
-from common.catalog import catalog, lessontext
+from common.book import STATIC
+from common.catalog import catalog
 from common.catalog.catalog import Step
 from common.report import traces
-from common.report.traces import Kernel, StepTrace
+from common.report.traces import Kept
 
-# Of a multiprocessor of compute capability 8.6 to 9.0: FP32 multiply-adds in a clock (CUDA C++ Programming Guide,
-# "Arithmetic Instructions"). Shared memory gives one wavefront in a clock.
-FMA_PER_CLOCK = 128
-_CLOCKS = 1000 / FMA_PER_CLOCK  # of arithmetic, for a thousand multiply-adds
+# A multiprocessor of compute capability 8.6 to 9.0 does 128 FP32 multiply-adds in a clock
+# (CUDA C++ Programming Guide, "Arithmetic Instructions").
+_CLOCKS = 1000 / 128  # of arithmetic, for a thousand multiply-adds
 UNITS = {
     "shared": "wavefronts of shared memory",
     "global": "sectors of global memory",
@@ -41,15 +35,9 @@ _OF_THE_TEXT = (
     "what was read."
 )
 FOLDER = "explore"  # of the book's pages
-_STATIC = "../_static"
-# Where the book's theme keeps what its reader chose. Before the page is painted.
+_SCRIPTS = "elements.js", "explore.js"
+# The theme that a reader of the book chose, set before the page is painted.
 _THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
-# Of the glossary, what a page says; a reader finds it in a tooltip, and below the code.
-WORDS = (
-    "warp", "lane", "request", "sector", "wavefront", "bank", "multiprocessor", "multiply-add", "global memory",
-    "shared memory", "constant memory",
-)  # fmt: skip
-_WORD = re.compile(rf"(?<![\w-])({'|'.join(sorted(WORDS, key=len, reverse=True))})s?(?![\w-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ class Shown:
     """A step's trace as it is shown: of the step's own file, or of another in its place at ``path``."""
 
     step: Step
-    trace: StepTrace
+    trace: Kept
     path: Path
 
     @property
@@ -65,82 +53,62 @@ class Shown:
         return self.step.name if self.path == self.step.path else self.path.name
 
     @property
-    def chief(self) -> Kernel:
+    def kernels(self) -> list[Kept]:
+        return list(self.trace["kernels"])
+
+    @property
+    def chief(self) -> Kept:
         """The main kernel."""
-        return self.trace.chief
+        return self.kernels[self.trace["main"]]
 
     @property
-    def launched(self) -> list[Kernel]:
-        """The kernels of each launch: without those that only ``prepare`` starts, once."""
-        once = _started(self.path, "prepare") - _started(self.path, "launch")
-        return [kernel for kernel in self.trace.kernels if kernel.name not in once]
+    def fma(self) -> int:
+        """Multiply-adds of the main kernel's traced blocks."""
+        return int(self.chief["fma"])
 
-    @property
-    def fp32(self) -> bool:
-        """Does the main kernel multiply on the FP32 units?"""
-        return not catalog.on_tensor_cores(self.step, traces.problem(self.step))
+    def moved(self, space: str, kernel: Kept | None = None) -> float:
+        """Sectors or wavefronts that a kernel, by default all together, moves for a thousand multiply-adds of the
+        main one, each block taken as the traced one; without multiply-adds, what a block of the main one moves."""
+        if not self.fma:
+            return moved(self.chief, space)
+        kernels = [kernel] if kernel else self.kernels
+        total = sum(moved(one, space) * _blocks(one) for one in kernels)
+        return 1000 * total / (self.fma * _blocks(self.chief))
 
-    def moved(self, space: str, kernels: Iterable[Kernel] | None = None) -> float:
-        """Sectors or wavefronts that ``kernels``, by default those of a launch, move for a thousand multiply-adds.
-        Each block is taken as the traced one; 0 for a step without multiply-adds."""
-        fma = self.chief.fma * _blocks(self.chief)
-        moved = sum(kernel.moved(space) * _blocks(kernel) for kernel in kernels or self.launched)
-        return 1000 * moved / fma if fma else 0.0
-
-    def traffic(self, kernels: Iterable[Kernel] | None = None) -> str:
+    def traffic(self, kernel: Kept | None = None) -> str:
         """What :meth:`moved` says of each memory, in words."""
-        return _traffic({space: self.moved(space, kernels) for space in UNITS})
+        each = ((self.moved(space, kernel), unit) for space, unit in UNITS.items())
+        return " and ".join(f"{number(count)} {unit}" for count, unit in each if count) or "nothing from memory"
 
 
-def _blocks(kernel: Kernel) -> float:
+def _blocks(kernel: Kept) -> float:
     """How many times the traced blocks the grid has."""
-    return math.prod(kernel.grid) / kernel.blocks
+    return float(math.prod(kernel["grid"]) / kernel["blocks"])
 
 
-@lru_cache(maxsize=256)
-def _started(path: Path, function: str) -> frozenset[str]:
-    """The names of the kernels that a function of a step's file starts: all that it subscripts."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    parts = [part for node in body if isinstance(node, ast.FunctionDef) and node.name == function
-             for part in ast.walk(node) if isinstance(part, ast.Subscript)]  # fmt: skip
-    return frozenset(part.value.id for part in parts if isinstance(part.value, ast.Name))
+def moved(kernel: Kept, space: str) -> int:
+    """Sectors or wavefronts of all accesses of a kernel to one memory."""
+    return sum(access["moved"] for access in kernel["accesses"] if access["space"] == space)
 
 
 # --- what it costs, in words ---
 
 
 def sentences(steps: Sequence[Shown]) -> list[str]:
-    """What a step costs for a thousand multiply-adds; of two, where they differ most."""
-    if any(not one.chief.fma for one in steps):
-        moved = [{space: one.chief.moved(space) for space in UNITS} for one in steps]
-        return [f"One block of {one.name}: {_traffic(each)}." for one, each in zip(steps, moved, strict=True)]
-    if len(steps) == 2:
-        return [*_compared(*steps), *_clocks(steps)]
-    (one,) = steps
-    text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
-    loads = [f"{number(each)} from {space} memory" for space, each in one.chief.loads.items() if each >= _FEW]
-    if loads:
-        of = f" of {one.chief.name}" if len(one.launched) > 1 else ""
-        text += f" Load instructions for each multiply-add{of}: {', '.join(loads)}."
-    return [text, *_clocks(steps)]
-
-
-def notes(steps: Sequence[Shown]) -> list[str]:
-    """What is to be known of the counts: of several kernels what each costs, and what the compiler merges."""
-    if any(not one.chief.fma for one in steps):
-        return [_OF_THE_TEXT]
-    said, merged = [], [_OF_THE_TEXT]
+    """What each step costs for a thousand multiply-adds, and each of several kernels; without them, a block of it."""
+    said = []
     for one in steps:
-        if len(one.launched) > 1:
-            said.append(
-                f"{one.name} starts {len(one.launched)} kernels, and what is said of it is their sum, each block "
-                "taken as the traced one. For a thousand multiply-adds: "
-                f"{'; '.join(f'{kernel.name} {one.traffic([kernel])}' for kernel in one.launched)}."
-            )
-        remarks = lessontext.remarks(catalog.LESSONS, one.step.name) if one.path == one.step.path else {}
-        found = {kernel.name: remarks[kernel.name] for kernel in one.launched if kernel.name in remarks}
-        merged += [f"{name}: {remark.text.replace('`', '')}" for name, remark in found.items() if remark.merged]
-    return [*said, " ".join(merged)]
+        text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
+        if not one.fma:
+            text = f"One block of {one.name}: {one.traffic()}."
+        elif len(one.kernels) > 1:
+            each = "; ".join(f"{kernel['name']} {one.traffic(kernel)}" for kernel in one.kernels)
+            text += f" That is of {len(one.kernels)} kernels, each block taken as the traced one: {each}."
+        loads = [f"{number(each)} from {space} memory" for space, each in one.chief["loads"].items() if each >= _FEW]
+        if loads:
+            text += f" Load instructions for each multiply-add: {', '.join(loads)}."
+        said.append(text)
+    return said
 
 
 def number(value: float) -> str:
@@ -152,63 +120,17 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _traffic(moved: Mapping[str, float]) -> str:
-    parts = [f"{number(count)} {UNITS[space]}" for space, count in moved.items() if count]
-    return " and ".join(parts) or "nothing from memory"
-
-
-def _compared(before: Shown, after: Shown) -> list[str]:
-    """The traffic of the memory that differs most, and the loads that make it; nothing if there is none."""
-    said = []
-    for space in UNITS:
-        was, now = before.moved(space), after.moved(space)
-        if not was and not now:
-            continue
-        times = max(was, now) / (min(was, now) or max(was, now))
-        text = f"{UNITS[space].capitalize()} for a thousand multiply-adds: "
-        text += f"{before.name} {number(was)}, {after.name} {number(now)}"
-        if times >= 1.05:
-            text += f", {number(times)} times {'fewer' if was > now else 'as many'}"
-        loads = [one.chief.loads.get(space, 0.0) for one in (before, after)]
-        if max(loads) >= _FEW and min(loads) < 0.95 * max(loads):
-            text += f"; for one multiply-add, {number(loads[0])} and {number(loads[1])} load instructions"
-        said.append((times, f"{text}."))
-    return [max(said)[1]] if said else []
-
-
-def _clocks(steps: Sequence[Shown]) -> list[str]:
-    """Is it shared memory that the multiplication waits for? Only of FP32 units, and of right kernels."""
-    found = [(one.name, one.moved("shared")) for one in steps if not any(k.faults for k in one.trace.kernels)]
-    if not all(one.fp32 for one in steps) or not any(waves for _, waves in found):
-        return []
-    said = [
-        f"In one clock a multiprocessor does {FMA_PER_CLOCK} FP32 multiply-adds, but one wavefront: a thousand "
-        f"multiply-adds are {number(_CLOCKS)} clocks of arithmetic."
-    ]
-    for name, waves in found:
-        follows = "it waits for shared memory" if waves > 1.5 * _CLOCKS else "about as many"
-        follows = "fewer than its arithmetic" if waves <= _CLOCKS else follows
-        if waves:
-            said.append(f"{name} needs {number(waves)} clocks of shared memory for them: {follows}.")
-    return [" ".join(said)]
-
-
 def _bars(steps: Sequence[Shown]) -> str:
-    """What is drawn above two steps: by title a bar for each, on a common scale."""
-    found = []
-    fma = all(one.chief.fma for one in steps)
-    for space in UNITS if fma else ():
-        values = [(one.name, one.moved(space)) for one in steps]
-        if space == "shared" and all(one.fp32 for one in steps):
-            values.append(("clocks to multiply", _CLOCKS))
-        found.append((f"{UNITS[space]} for 1,000 multiply-adds", values, 0.0))
-    for space in UNITS if fma else ():
-        loads = [(one.name, one.chief.loads.get(space, 0.0)) for one in steps]
-        found.append((f"loads from {space} memory for a multiply-add", loads, _FEW))
+    """What is drawn above steps: of each memory a bar for each, on a common scale; beside those of shared memory,
+    which gives one wavefront in a clock, the clocks that FP32 units take to multiply."""
+    fp32 = not any(catalog.on_tensor_cores(one.step, traces.problem(one.step)) for one in steps)
     parts = []
-    for title, values, least in found:
-        if max(value for _, value in values[: len(steps)]) <= least:
+    for space, unit in UNITS.items():
+        values = [(one.name, one.moved(space)) for one in steps]
+        if not any(value for _, value in values):
             continue
+        if space == "shared" and fp32:
+            values.append(("clocks to multiply", _CLOCKS))
         most = max(value for _, value in values)
         rows = "".join(
             f'<div class="bar {"need" if i == len(steps) else f"of{i}"}"><span>{html.escape(name)}</span>'
@@ -216,40 +138,34 @@ def _bars(steps: Sequence[Shown]) -> str:
             f"<b>{number(value)}</b></div>"
             for i, (name, value) in enumerate(values)
         )
-        parts.append(f"<div><h2>{title[0].upper()}{html.escape(title[1:])}</h2>{rows}</div>")
+        parts.append(f"<div><h2>{unit.capitalize()} for 1,000 multiply-adds</h2>{rows}</div>")
     return f'<div class="bars">{"".join(parts)}</div>'
 
 
 # --- the page ---
 
 
-def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = (), static: str | None = None) -> str:
-    """The page of one step, or of two side by side; ``links``, addresses with their words, stand above it. With
-    ``static``, the address of the folder of style and script, the page is not whole without them, nor without each
-    step's :func:`data`, which lies beside it as ``STEP.js``."""
+def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
+    """The page of one step, or of two side by side. ``links``, addresses with their words, stand above it, and make
+    it a page of the book, which has style and script beside it; without them the page is whole."""
     title = html.escape(" and ".join(one.name for one in steps))
-    files = ("explore.css", "elements.js", "explore.js")
-    style, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in files)
-    if static is None:
-        head = f"<style>\n{style}</style>"
-        foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n'
-        foot += f"<script>\n{''.join(scripts)}</script>"
-    else:
-        head = f'<link rel="stylesheet" href="{static}/explore.css">{_THEME}'
-        names = [*(f"{one.name}.js" for one in steps), *(f"{static}/{name}" for name in files[1:])]
-        foot = "\n".join(f'<script src="{name}"></script>' for name in names)
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
-    nav = f'<nav aria-label="the book">{nav}</nav>\n' if nav else ""
-    text = Template((STATIC / "page.html").read_text(encoding="utf-8"))
-    return text.substitute(
-        title=title, head=head, nav=nav, above=_above(steps, static), below=_below(steps, static), foot=foot,
+    if links:
+        head = f'<link rel="stylesheet" href="../_static/explore.css">{_THEME}'
+        scripts = "".join(f'<script src="../_static/{name}"></script>\n' for name in _SCRIPTS)
+    else:
+        head = f"<style>\n{(STATIC / 'explore.css').read_text(encoding='utf-8')}</style>"
+        texts = [(STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+        scripts = f"<script>\n{''.join(texts)}</script>"
+    return Template((STATIC / "page.html").read_text(encoding="utf-8")).substitute(
+        title=title,
         names=title.replace(" and ", " "),
-    )  # fmt: skip
-
-
-def data(one: Shown) -> str:
-    """A step's source and trace as a script, which all pages with the step share."""
-    return f"(window.WORKBOOK_TRACES ||= []).push(...{_json([one])});\n"
+        head=head,
+        nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
+        above=_above(steps),
+        below=f"<p>{_OF_THE_TEXT}</p>",
+        foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n{scripts}',
+    )
 
 
 def _json(steps: Sequence[Shown]) -> str:
@@ -257,119 +173,72 @@ def _json(steps: Sequence[Shown]) -> str:
     told = []
     for one in steps:
         lines, kernels = {}, []
-        for kernel in one.trace.kernels:
-            name = Path(kernel.file).name if Path(kernel.file).is_absolute() else kernel.file
-            lines[name] = (catalog.ROOT / kernel.file).read_text(encoding="utf-8").splitlines()
-            kernels.append(replace(kernel, file=name))
-        told.append({"name": one.name, "sources": lines, "trace": replace(one.trace, kernels=kernels, source="")})
+        for kernel in one.kernels:
+            path = Path(kernel["file"])
+            name = path.name if path.is_absolute() else kernel["file"]
+            lines[name] = (catalog.ROOT / path).read_text(encoding="utf-8").splitlines()
+            kernels.append({**kernel, "file": name})
+        trace = {"shape": one.trace["shape"], "kernels": kernels, "main": one.trace["main"]}
+        told.append({"name": one.name, "sources": lines, "trace": trace})
     return msgspec.json.encode(told).decode().replace("</", "<\\/")
 
 
-def _above(steps: Sequence[Shown], static: str | None) -> str:
-    """Faults, sentences and, of two steps, bars."""
+def _above(steps: Sequence[Shown]) -> str:
+    """Faults, sentences and bars."""
     text = ""
     for one in steps:
-        said = [fault.text for kernel in one.trace.kernels for fault in kernel.faults]
+        said = [fault["text"] for kernel in one.kernels for fault in kernel["faults"]]
         if said:
             said.insert(0, f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
         text += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
-    known: set[str] = set()
-    text += "".join(f"<p>{_with_words(sentence, static, known)}</p>" for sentence in sentences(steps))
-    return f'<div class="said">{text}</div>{_bars(steps) if len(steps) == 2 else ""}'
-
-
-def _below(steps: Sequence[Shown], static: str | None) -> str:
-    """Notes, and what the words mean."""
-    said = "".join(f"<p>{_with_words(text, static, set())}</p>" for text in notes(steps))
-    words = "".join(
-        f'<dt data-word="{word}">{_linked(word, word, static) if static else word}</dt>'
-        f"<dd>{html.escape(_glossary()[word][1])}</dd>"
-        for word in WORDS
-    )
-    return (
-        f'<div class="said more">{said}</div>\n<details class="words"><summary>What the words mean</summary>'
-        f"<dl>{words}</dl></details>\n"
-    )
-
-
-@lru_cache
-def _glossary() -> dict[str, tuple[str, str]]:
-    return sources.glossary((catalog.LESSONS / "GLOSSARY.md").read_text(encoding="utf-8"))
-
-
-def _linked(word: str, text: str, static: str | None) -> str:
-    """A word with what it means; in the book it leads to the glossary, too."""
-    anchor, said = _glossary()[word]
-    title = html.escape(f"{word}: {said}")
-    if static is None:
-        return f'<abbr title="{title}">{html.escape(text)}</abbr>'
-    return f'<a class="word" href="../lessons/GLOSSARY.html#{anchor}" title="{title}">{html.escape(text)}</a>'
-
-
-def _with_words(sentence: str, static: str | None, known: set[str]) -> str:
-    """The sentence as HTML; each word of the glossary that is not ``known`` yet is explained, and known then."""
-    parts, at = [], 0
-    for match in _WORD.finditer(sentence):
-        if match[1].lower() not in known:
-            known.add(match[1].lower())
-            parts += [html.escape(sentence[at : match.start()]), _linked(match[1].lower(), match[0], static)]
-            at = match.end()
-    return "".join([*parts, html.escape(sentence[at:])])
+    text += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(steps))
+    bars = _bars(steps) if all(one.fma for one in steps) else ""
+    return f'<div class="said">{text}</div>{bars}'
 
 
 # --- the book's pages: one for every step, and one for it beside the step that it grew from ---
 
 
-def address(step: str, before: str = "") -> str:
-    """A page's name within the folder."""
-    return f"{before}-{step}.html" if before else f"{step}.html"
-
-
-def before(step: Step, traced: dict[str, StepTrace]) -> str:
+def before(step: Step, traced: dict[str, Kept]) -> str:
     """The traced step that the step is shown beside, the one that it grew from; "" if there is none."""
     return next((name for name in (step.builds_on, step.predecessor) if name in traced), None) or ""
 
 
-def write(to: Path, traced: dict[str, StepTrace]) -> None:
-    """Write all pages into the built book; pages of steps that are gone go."""
+def write(to: Path, traced: dict[str, Kept]) -> None:
+    """Write all pages into the built book."""
     steps = {step.name: step for step in catalog.steps()}
     beside_each = {name: before(steps[name], traced) for name in traced}
-    index, files = (address("index"), "all steps"), dict[str, str]()
+    index, files = ("index.html", "all steps"), dict[str, str]()
     for name, trace in traced.items():
         step, other = steps[name], beside_each[name]
         code = step.path.relative_to(catalog.ROOT).with_suffix(".code.html").as_posix()
-        beside = [(address(name, other), f"beside {other}")] if other else []
-        beside += [(address(one, name), f"beside {one}") for one in traced if beside_each[one] == name]
+        beside = [(f"{other}-{name}.html", f"beside {other}")] if other else []
+        beside += [(f"{name}-{one}.html", f"beside {one}") for one in traced if beside_each[one] == name]
         shown = Shown(step, trace, step.path)
-        files[f"{name}.js"] = data(shown)
-        files[address(name)] = page([shown], [(f"../{code}", f"{name} in the book"), index, *beside], _STATIC)
+        files[f"{name}.html"] = page([shown], [(f"../{code}", f"{name} in the book"), index, *beside])
         if other:
             pair = [Shown(steps[other], traced[other], steps[other].path), shown]
-            links = [(address(other), other), (address(name), name), index]
-            files[address(name, other)] = page(pair, links, _STATIC)
+            files[f"{other}-{name}.html"] = page(pair, [(f"{one}.html", one) for one in (other, name)] + [index])
     folder = to / FOLDER
     folder.mkdir(exist_ok=True)
-    for path in folder.iterdir():
-        if path.name not in (*files, index[0]):
-            path.unlink()
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
+def above(traced: dict[str, Kept]) -> dict[Path, str]:
     """What stands above a step's code in the book, by the step's file: the way to its pages here."""
     found = {}
     for step in catalog.steps():
         if step.name in traced:
             up = "../" * len(step.path.relative_to(catalog.ROOT).parent.parts) + FOLDER
-            text = f'\n<a href="{up}/{address(step.name)}">What each line costs</a>'
+            text = f'\n<a href="{up}/{step.name}.html">What each line costs</a>'
             if other := before(step, traced):
-                text += f'; <a href="{up}/{address(step.name, other)}">beside {other}</a>'
+                text += f'; <a href="{up}/{other}-{step.name}.html">beside {other}</a>'
             found[step.path] = f"{text}.\n"
     return found
 
 
-def index(traced: dict[str, StepTrace]) -> str:
+def index(traced: dict[str, Kept]) -> str:
     """The Markdown page that lists them."""
     parts = [
         "# What each line costs\n\n",
@@ -381,9 +250,8 @@ def index(traced: dict[str, StepTrace]) -> str:
     for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
         steps = [step for step in catalog.steps() if step.ladder == ladder and step.name in traced]
         if steps:
-            parts.append(f"\n## {ladder}\n\n| step | what it does | beside |\n| :-- | :-- | :-- |\n")
+            parts.append(f"\n## {ladder}\n\n| step | what it does |\n| :-- | :-- |\n")
         for step in steps:
-            other, title = before(step, traced), step.title.replace("|", "&#124;")
-            beside = f'<a href="{address(step.name, other)}">{other}</a>' if other else ""
-            parts.append(f'| <a href="{address(step.name)}">{step.name}</a> | {title} | {beside} |\n')
+            title = step.title.replace("|", "&#124;")
+            parts.append(f'| <a href="{step.name}.html">{step.name}</a> | {title} |\n')
     return "".join(parts)

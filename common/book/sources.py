@@ -6,7 +6,6 @@ folder's index, and a file of code is its page.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -15,16 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from common.catalog import catalog
-from common.records import records
 
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "lessons/**/*.ipynb", "results/*.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "results/*.md")
 PICTURES = (".png", ".svg", ".jpg")
 CODE = (".py", ".toml", ".json", ".txt")
 EXPLORE = Path("explore/index.md")
-OWN = Path("own")
 Pages = Mapping[Path, str]  # Markdown by place
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
-_ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>(\*\*.*?\*\*)(?: \([^)]*\))?: (.*(?:\n  .*)*)', re.MULTILINE)
 # fenced code, which stays as it is, or a link
 _PART = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,}).*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
@@ -45,11 +41,9 @@ def stage(
     made: Mapping[Path, str] | None = None,
     above: Mapping[Path, str] | None = None,
 ) -> None:
-    """Write all sources of the book under ``to``. ``made``: pages that are no file of the checkout, by their place;
-    ``above``: what stands above a step's code. Raises ValueError for a link that leads nowhere; it names page and
-    line."""
-    own = records.OWN if records.OWN.is_relative_to(root) else None  # the user's own records
-    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(own.glob("*.md") if own else ()))
+    """Write all sources of the book under ``to``. ``made``: pages that are no file of the checkout; ``above``: what
+    stands above a step's code. Raises ValueError for a link that leads nowhere, with page and line."""
+    pages = sorted(path for pattern in PAGES for path in root.glob(pattern))
     wanted: set[Path] = {path.relative_to(root) for path in steps()}
     texts = {_place(path.relative_to(root)): _turned(path, root, wanted) for path in pages}
     texts |= made or {}
@@ -58,7 +52,7 @@ def stage(
         _write(to / place, text + contents.get(place, ""))
     for path in sorted(wanted):
         _write(to / _code_place(path), _code_page(path, root, (above or {}).get(root / path, "")))
-    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *((own / "charts",) if own else ())):
+    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts"):
         for path in folder.rglob("*"):
             if path.suffix in PICTURES:
                 target = to / path.relative_to(root)
@@ -67,9 +61,7 @@ def stage(
 
 
 def _place(page: Path) -> Path:
-    """Where a page of the checkout goes; the user's own records to a folder that is not hidden."""
-    if page.parts[0] == ".workbook":
-        page = OWN / page.name
+    """Where a page of the checkout goes."""
     return page.with_name("index.md") if page.name == "README.md" else page.with_suffix(".md")
 
 
@@ -80,21 +72,8 @@ def _code_place(path: Path) -> Path:
 def _turned(page: Path, root: Path, wanted: set[Path]) -> str:
     """The page's text with its links turned; ``wanted`` gets the files of code that they lead to."""
     here = _place(page.relative_to(root)).parent
-    return _PART.sub(
-        lambda part: part[0] if part["fence"] else _link(part, page, root, here, wanted), _markdown(page, root)
-    )
-
-
-def _markdown(page: Path, root: Path) -> str:
-    """A page's text; of a notebook its cells, in order, with its name below the title."""
     text = page.read_text(encoding="utf-8")
-    if page.suffix != ".ipynb":
-        return text
-    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
-    title, _, rest = "\n\n".join(
-        source if kind == "markdown" else _fenced(source, "python") for kind, source in cells
-    ).partition("\n")
-    return f"{title}\n\nThe cells of the notebook `{page.relative_to(root).as_posix()}`.\n{rest}\n"
+    return _PART.sub(lambda part: part[0] if part["fence"] else _link(part, page, root, here, wanted), text)
 
 
 def _fenced(text: str, language: str) -> str:
@@ -118,11 +97,10 @@ def _link(match: re.Match[str], page: Path, root: Path, here: Path, wanted: set[
     if path.suffix in CODE:
         wanted.add(path)
         path = _code_place(path)
-    elif (root / path).is_dir():
-        if not (root / path / "README.md").exists():
-            return words  # a folder without a page is named, not linked
-        path = path / "index.md"
     else:
+        path = path / "README.md" if (root / path).is_dir() else path
+        if path.suffix != ".md" or not (root / path).exists():
+            return words  # a notebook, or a folder without a page: named, not linked
         path = _place(path)
     return f"[{words}]({_up(here, path)}{'#' + anchor if anchor else ''})"
 
@@ -139,7 +117,7 @@ def _contents(places: list[Path]) -> dict[Path, str]:
     tables = {
         Path("index.md"): _tree("Lessons", lessons)
         + _tree("To look up", [place for place in others if place == EXPLORE or place.name != "index.md"])
-        + _tree("Records", [one for folder in ("own", "results") for one in places if one.parts[0] == folder])
+        + _tree("Records", [place for place in places if place.parts[0] == "results"])
         + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name != "index.md"])
     }
     for index in lessons:
@@ -177,12 +155,3 @@ def _code_page(path: Path, root: Path, above: str) -> str:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def glossary(text: str) -> dict[str, tuple[str, str]]:
-    """By each term of the glossary's Markdown, in lower case, its place on that page and what it says there."""
-    return {
-        name.lower(): (anchor, " ".join(re.sub(r"[`*]", "", said).split()))
-        for anchor, names, said in _ENTRY.findall(text)
-        for name in re.findall(r"\*\*([^*]+)\*\*", names)
-    }

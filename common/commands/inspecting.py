@@ -58,11 +58,10 @@ def inspect(options: argparse.Namespace) -> int:
             print(f"// {tables.title(name, card)}, compute capability {architecture}")
             print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
     else:
-        if found and (len(outcomes) > 1 or options.compiler):
+        if found:
             console.say().print(tables.side_by_side(found))
         for name, card in shown:
-            for part in tables.full(name, card, listing=len(outcomes) == 1):
-                console.say().print(part)
+            console.say().print(tables.by_line(name, card))
     for outcome in outcomes:
         for reason in outcome.reasons:
             console.blame(f"{outcome.step.name}: {reason}")
@@ -80,7 +79,6 @@ def _record(options: argparse.Namespace) -> int:
         return RIGHT
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, verdicts.line))
-    console.say().print(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)))
     verdicts.print_complaints(outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
@@ -127,5 +125,5 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        console.say().print(agreement.table(found, steps, ratios_alone=True))
+        console.say().print(agreement.table(found, steps))
     return RIGHT

@@ -145,7 +145,7 @@ def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> int:
     record, key = opened
     for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
         record.keep("agreement", step.name, {str(problem): entry}, key)
-        console.say().print(agreement.table({step.name: {str(problem): entry}}, [step], ratios_alone=True))
+        console.say().print(agreement.table({step.name: {str(problem): entry}}, [step]))
     return RIGHT
 
 
@@ -161,7 +161,6 @@ def _sanitize(items: list[tuple[Step]], opened: Opened) -> int:
     steps = [step for (step,) in items]
     expected = [step for _ in tools.TOOLS for step in steps]
     found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, tables.sanitized_line))
-    console.say().print(tables.sanitized(found))
     console.tell(*(f"{step.name}: {tool}: {escape(report)}" for tool, step, count, report in found if count))
     for step in steps:
         records.record_sanitizer(record, key, step, {tool: count for tool, one, count, _ in found if one == step})

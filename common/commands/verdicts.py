@@ -19,7 +19,7 @@ from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
 from common.explain.faults import cut
 from common.report import tables, traces
-from common.report.traces import StepTrace
+from common.report.traces import Kept
 from common.run.messages import Outcome
 from common.timing import timing
 from common.timing.ceilings import Ceilings
@@ -127,7 +127,7 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
         (console.complain if outcome.status in ("refused", "unusable") else console.tell)(text)
 
 
-def write_page(found: list[tuple[Step, StepTrace, Path]], options: argparse.Namespace) -> None:
+def write_page(found: list[tuple[Step, Kept, Path]], options: argparse.Namespace) -> None:
     """Write traces of files, in their steps' places, as the interactive page that ``--html`` names."""
     from common.book import explorer
 

@@ -109,10 +109,6 @@ class Record:
         entry = entries.Ceilings(**asdict(ceilings) | {"measure": measure, "run": run})
         self._change(lambda data: setattr(data, "ceilings", entry))
 
-    def put(self, preset: str, name: str, row: Row, run: str) -> None:
-        """Store a row in place of the one before, and write the file."""
-        self.keep("rows", preset, {name: row}, run)
-
     def keep(self, group: str, outer: str, found: Mapping[str, Entry], run: str) -> None:
         """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry}, run)``."""
         named = {name: replace(one, run=run) for name, one in found.items()}
@@ -147,11 +143,6 @@ class Record:
 
     def rows(self, preset: str) -> dict[str, Row]:
         return self.data.rows.get(preset, {})
-
-    def channels_last(self, preset: str) -> list[tuple[Step, Row]]:
-        """The steps that ran the preset's layer channels-last, in ladder order, with their rows; mostly none."""
-        found = self.rows(problems.CHANNELS_LAST.get(preset, ""))
-        return [(step, found[step.name]) for step in catalog.steps() if step.name in found]
 
     def run_of(self, entry: entries.Entry) -> Run:
         """The run that an entry was measured in."""
@@ -192,16 +183,15 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
     """A JSON file of the workbook's schema and this kind; raises RecordError."""
     try:
         data = store.read_json(path)
-    except store.StoreError as error:
-        why = f"not a readable record ({error.why})"
-        raise RecordError(f"{store.shown(path)}: {why}; move the file away to start anew") from None
-    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    try:
+        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         if found != SCHEMA:
             raise schema.SchemaError(f"schema is {found!r:.80}, must be {SCHEMA!r}")
         return schema.read(data, kind)
+    except store.StoreError as error:
+        why = f"not a readable record ({error.why})"
     except schema.SchemaError as error:
-        raise RecordError(f"{store.shown(path)}: {error}; move the file away to start anew") from None
+        why = str(error)
+    raise RecordError(f"{store.shown(path)}: {why}; move the file away to start anew")
 
 
 def _precision(row: Row) -> str:
@@ -313,7 +303,7 @@ def record_step(record: Record, run: str, outcome: Outcome) -> None:
     precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
     said = {"precision": precision, "requires": outcome.step.requires}
     fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
-    record.put(str(outcome.preset), outcome.step.name, schema.read(fields, StepRow), run)
+    record.keep("rows", str(outcome.preset), {outcome.step.name: schema.read(fields, StepRow)}, run)
 
 
 def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> None:
@@ -323,7 +313,7 @@ def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> N
             shape=result.shape, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
             measure=timing.MEASURE_VERSION,
         )  # fmt: skip
-        record.put(preset, row.peer, entry, run)
+        record.keep("rows", preset, {row.peer: entry}, run)
 
 
 def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:

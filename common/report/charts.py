@@ -1,19 +1,17 @@
-"""Charts of records: speed-ups on each preset, a roofline for each ladder, sweeps, what instructions do."""
+"""Charts of records: speed-ups on each preset, rooflines, sweeps, what instructions are for, ideas by worth."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
-import matplotlib.patches
 import numpy as np
+from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
-from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
@@ -30,6 +28,7 @@ CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
 USEFUL = ("gemm", "conv2d", "conv3d")  # ladders of which pages show what instructions are for
 MARKERS = "osD^vPX<>*ph8dH"
+_BESIDE: dict[str, Any] = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
 SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, ORANGE, SKY, GREEN), strict=True))
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
 # What instructions are for; a class that is not named here is "other".
@@ -47,19 +46,19 @@ MIX_COLOURS = {
 def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
     """Draw a ladder's charts, of what the record has, in ``folder``; returns the PNG files."""
     written = []
-    timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
-    for preset in timed:
-        written.append(canvas.save(speedups(record, preset), folder / preset))
+    for preset in problems.timed_presets(ladder):
+        if _step_rows(record, preset):
+            written.append(canvas.save(speedups(record, preset), folder / preset))
         for name in record.data.sweeps.get(preset, {}):
             written.append(canvas.save(sweep(record, preset, name), folder / f"sweep-{preset}-{name}"))
-    if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
+    if written and record.ceilings and ladder in speeds.ROOFLINES:
         written.append(canvas.save(roofline(record, ladder), folder / f"roofline-{ladder}"))
     return written
 
 
 def draw_worth(record: Record, folder: Path) -> list[Path]:
     """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
-    return [canvas.save(worth(record), folder / "worth")] if any(one.gain for one in speeds.worths(record)) else []
+    return [canvas.save(worth(record), folder / "worth")] if any(gain for _, _, gain in speeds.worths(record)) else []
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
@@ -75,10 +74,10 @@ def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order: speed-up over the first step, or speed beside the library where all were timed in turn
     with it; ms on each bar, p20 to p80 as error bars; peers and the floor as lines. Steps that ran the same layer
     channels-last follow in another colour. A step that was measured on an older version of its file is marked."""
-    own = _step_rows(record, preset)
-    size, twin = record.usual(preset).flops, problems.CHANNELS_LAST.get(preset, "")
-    layer = record.channels_last(preset)
-    twins = [(step.name, row) for step, row in layer if record.problem(twin, row).flops == size]
+    own, layer = _step_rows(record, preset), problems.CHANNELS_LAST.get(preset, "")
+    size, there = record.usual(preset).flops, record.rows(layer)
+    twins = [(step.name, there[step.name]) for step in catalog.steps() if step.name in there]
+    twins = [(name, row) for name, row in twins if record.problem(layer, row).flops == size]
     rows = own + [(f"{name} (NHWC)", row) for name, row in twins]
     older = [current.older(row, name) for name, row in own + twins]
     gains, spread, one_ms, said = _gains(record, preset, rows)
@@ -102,12 +101,18 @@ def speedups(record: Record, preset: str) -> Figure:
         beside = row.beside if isinstance(row, StepRow) else None
         in_turn = f"  {beside.ratio:.2f}× {beside.peer}" if beside else ""
         axes.annotate(
-            f"{faster}{_ms(row.timing.median_ms)}{in_turn}",
-            (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center",
-            fontweight="bold",
+            f"{faster}{figures.milliseconds(row.timing.median_ms)} ms{in_turn}",
+            (1.0, place), xycoords=("axes fraction", "data"), fontweight="bold", **_BESIDE,
         )  # fmt: skip
     for label, ms, colour, style in lines:
-        axes.axvline(one_ms / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
+        axes.axvline(
+            one_ms / ms,
+            color=colour,
+            linestyle=style,
+            linewidth=2,
+            label=f"{label}: {figures.milliseconds(ms)} ms",
+            zorder=3,
+        )
     axes.set_yticks(places, [signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -145,45 +150,32 @@ def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[An
 
 
 def useful(code: MachineCode, ladder: str) -> Figure:
-    """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful
-    ones. One part for the ladder's first preset, and one for each other that some step compiles different code for;
-    presets whose loops have the same instructions share one."""
-    names = [step.name for step in catalog.steps() if step.ladder == ladder]
-    found = {name: code.steps[name] for name in names if records.code_kernels(code, name)}
-    first = next(iter(found.values())).preset
-    others = [p for p in problems.timed_presets(ladder) if any(p in (e.other_presets or ()) for e in found.values())]
-    groups: dict[str, tuple[list[HotLoop], list[str | None]]] = {}  # the steps' loops, and the presets that have them
-    for preset in [first, *(preset for preset in others if preset != "photo")]:  # its kernels are layer 1's but for W
-        hots = [hot for name in found if (hot := figures.hot_loop(code, name, preset))]
-        groups.setdefault(str([hot.mix for hot in hots]), (hots, []))[1].append(preset)
-    figure, parts = canvas.new_figure(
-        9.6, 1.9 + len(groups) * (0.55 + 0.42 * len(found)), rows=len(groups), squeeze=False
-    )
-    for axes, (hots, presets) in zip(parts[:, 0], groups.values(), strict=True):
-        for place, hot in enumerate(hots):
-            start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
-            for what, count in hot.mix.items():
-                mix[what if what in mix else "other"] += count
-            for what, count in mix.items():
-                look = {"height": 0.66, "color": MIX_COLOURS[what], "edgecolor": PAPER, "linewidth": 0.6}
-                axes.barh(place, count / hot.total, left=start, **look)
-                start += count / hot.total
-            text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
-            beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(text, (1.0, place), fontweight="bold", **beside)
-        axes.set_yticks(range(len(found)), [signed(name) for name in found])
-        axes.set_ylim(len(found) - 0.5, -0.5)
-        axes.set_xlim(0, 1)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        if len(groups) > 1:
-            axes.set_title(", ".join(map(str, presets)), fontsize=11, loc="left")
-    said = "instructions of the innermost multiply loop; those that multiply and add are useful"
-    parts[-1, 0].set_xlabel(labelled(said, found))
+    """Bars in ladder order: what the instructions of each step's hot loop are for, on the ladder's first preset;
+    multiply-adds are the useful ones."""
+    steps = [step.name for step in catalog.steps() if step.ladder == ladder]
+    found = {name: hot for name in steps if (hot := figures.hot_loop(code, name))}
+    figure, axes = canvas.new_figure(9.6, 2.45 + 0.42 * len(found))
     for what, colour in MIX_COLOURS.items():
-        parts[0, 0].barh(0, 0, color=colour, label=what)
-    architecture = next(iter(found.values())).kernels[0].architecture
+        axes.barh(0, 0, color=colour, label=what)
+    for place, hot in enumerate(found.values()):
+        start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
+        for what, count in hot.mix.items():
+            mix[what if what in mix else "other"] += count
+        for what, count in mix.items():
+            look = {"height": 0.66, "color": MIX_COLOURS[what], "edgecolor": PAPER, "linewidth": 0.6}
+            axes.barh(place, count / hot.total, left=start, **look)
+            start += count / hot.total
+        text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
+        axes.annotate(text, (1.0, place), fontweight="bold", **_BESIDE)
+    axes.set_yticks(range(len(found)), [signed(name) for name in found])
+    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    said = "instructions of the innermost multiply loop; those that multiply and add are useful"
+    axes.set_xlabel(labelled(said, found))
+    architecture = records.code_kernels(code, next(iter(found)))[0].architecture
     source = f"compute capability {architecture}; {figures.versions(code.tools)}"
     canvas.headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
     return figure
@@ -193,186 +185,110 @@ def roofline(record: Record, ladder: str) -> Figure:
     """Arithmetic intensity against GFLOP/s under the measured ceilings, one point per step and preset. Intensity
     counts least traffic (each operand moved once), so the points of one preset stand in one column and the gap above
     them is what is left to gain."""
-    ceilings = record.ceilings
-    assert ceilings is not None
+    assert record.ceilings is not None
+    bandwidth, presets = record.ceilings.copy_gbs, problems.timed_presets(ladder)
     figure, axes = canvas.new_figure(9.6, 6.0)
-    bandwidth = ceilings.copy_gbs
-    peak = measured.peak(ceilings, problems.preset(problems.timed_presets(ladder)[0]))
-    assert peak is not None
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
-    colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=False))
-    points, looks, older = [], [], set()
-    for marker, preset in zip(itertools.cycle(MARKERS), problems.timed_presets(ladder), strict=False):
-        rows = _step_rows(record, preset)
-        for name, row in rows:
-            derived = record.derive(preset, row)
-            if derived:
-                points.append((record.problem(preset, row).intensity, derived.gflops))
-                looks.append({"marker": marker, "color": colours[name]})
+    colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=True))
+    intensities, rates, older = [], [], set()
+    for marker, preset in zip(MARKERS, presets, strict=False):
+        for name, row in _step_rows(record, preset):
+            if derived := record.derive(preset, row):
+                intensities.append(record.problem(preset, row).intensity)
+                rates.append(derived.gflops)
+                look = {"marker": marker, "color": colours[name], "markersize": 9, "markeredgecolor": INK}
+                axes.plot(intensities[-1], rates[-1], **look, markeredgewidth=0.7, linestyle="none", zorder=4)
                 older |= {name} if current.older(row, name) else set()
-        if rows:
+        if record.rows(preset):
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
     for name in names:
         axes.plot([], [], color=colours[name], linewidth=6, label=signed(name, name in older))
-    ridge = peak / bandwidth
-    intensities, rates = zip(*points, strict=True)
-    low, high = min([*intensities, ridge]) / 3, max([*intensities, ridge]) * 4
-    others = _further_peaks(record, ladder)
-    bottom, top = min([*rates, low * bandwidth]) / 2, max([peak, *others.values()]) * 2
-    for (x, y), look in zip(_side_by_side(points, (low, high), (bottom, top)), looks, strict=True):
-        axes.plot(x, y, **look, markersize=9, markeredgecolor=INK, markeredgewidth=0.7, linestyle="none", zorder=4)
+    problem = problems.preset(presets[0])
+    peaks = {"multiply-adds": measured.peak(record.ceilings, problem)}
+    peaks["TF32 multiply-adds"] = measured.peak(record.ceilings, problem, "tf32")
+    roofs = {said: peak for said, peak in peaks.items() if peak}
+    ridges = [peak / bandwidth for peak in roofs.values()]
+    low, high = min([*intensities, *ridges]) / 3, max([*intensities, *ridges]) * 4
+    for said, peak in roofs.items():
+        reach = np.array([low, peak / bandwidth, high])
+        style = {"color": MUTED, "linestyle": "--"} if said.startswith("TF32") else {"color": INK, "zorder": 3}
+        axes.plot(reach, np.minimum(reach * bandwidth, peak), linewidth=2, **style)
+        above = {"xytext": (-4, 6), "textcoords": "offset points", "ha": "right", "fontsize": 10}
+        axes.annotate(f"{said}: {peak / 1e3:.1f} TFLOP/s", (high, peak), **above)
+    axes.text(low * 1.05, low * bandwidth * 2.5, f"copy: {bandwidth / 1e3:.2f} TB/s", fontsize=10)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(low, high)
-    axes.set_ylim(bottom, top)
+    axes.set_ylim(min([*rates, low * bandwidth]) / 2, max(roofs.values()) * 2)
     canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
     canvas.plain_log_ticks(axes.yaxis, axes.get_ylim())
-    unit = problems.LADDERS[ladder].operation
-    _roof(axes, bandwidth, peak, others, unit)
     canvas.gridded(axes)
-    aside = "(points that would hide one another stand side by side)"
-    said = f"arithmetic intensity, {unit} per byte of least traffic\n{aside}"
-    axes.set_xlabel(labelled(said, names, bool(older)))
-    axes.set_ylabel(f"G{unit}/s")
+    axes.set_xlabel(labelled("arithmetic intensity, FLOP per byte of least traffic", names, bool(older)))
+    axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    canvas.headings(
-        figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {record.run_of(ceilings).date}"
-    )
+    date = record.run_of(record.ceilings).date
+    canvas.headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {date}")
     return figure
-
-
-def _roof(axes: Any, bandwidth: float, peak: float, others: dict[str, float], unit: str) -> None:
-    """The bound of bandwidth and peak, and further peaks by name, each with what it is."""
-    low, high = axes.get_xlim()
-    ridge = peak / bandwidth
-    reach = np.array([low, ridge, high])
-    axes.plot(reach, np.minimum(reach * bandwidth, peak), color=INK, linewidth=2.2, zorder=3)
-    beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
-    at = beside | {"xytext": (-4, 6), "ha": "right"}
-    axes.annotate(f"multiply-adds: {peak / 1e3:.1f} T{unit}/s", (high, peak), **at)
-    for said, other in others.items():
-        reach = np.array([min(ridge, other / bandwidth), other / bandwidth, high])
-        (line,) = axes.plot(reach, np.minimum(reach * bandwidth, other), "--", color=MUTED, linewidth=1.6, zorder=2)
-        if other > peak:
-            axes.annotate(f"{said}: {other / 1e3:.0f} T{unit}/s", (high, other), color=MUTED, **at)
-        else:  # points lie about a lower roof: the legend names it
-            line.set_label(f"{said}: {other / 1e3:.0f} T{unit}/s")
-    axes.annotate(f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), **beside)
-
-
-def _further_peaks(record: Record, ladder: str) -> dict[str, float]:
-    """By name, rates in GFLOP/s besides the ladder's: of TF32 where a step uses it, and of ``mma.sync``."""
-    ceilings = record.ceilings
-    assert ceilings is not None
-    presets = problems.timed_presets(ladder)
-    problem, half = problems.preset(presets[0]), problems.LADDERS[ladder].input_dtype != problems.FLOAT32
-    rows = [row for preset in presets for _, row in _step_rows(record, preset)]
-    found: dict[str, float | None] = {}
-    if half:
-        found["mma.sync"] = measured.peak(ceilings, problem, instructions=measured.INSTRUCTIONS[:1])
-    elif any(isinstance(row, StepRow) and row.precision for row in rows):
-        found = {f"TF32, {one}": measured.peak(ceilings, problem, "tf32", [one]) for one in measured.INSTRUCTIONS}
-    peak = measured.peak(ceilings, problem)
-    return {said: rate for said, rate in found.items() if rate and rate != peak}
-
-
-def _side_by_side(
-    points: list[tuple[float, float]], x_range: tuple[float, float], y_range: tuple[float, float]
-) -> list[tuple[float, float]]:
-    """The points of a logarithmic chart, those sideways a little that an earlier one would cover."""
-    width, height = np.log(x_range[1] / x_range[0]), np.log(y_range[1] / y_range[0])
-    aside, across, along = 0.03 * width, 0.026 * width, 0.028 * height  # of the axes: a step aside, and a marker
-    placed: list[tuple[float, float]] = []
-    for x, y in np.log(points):
-        steps = sorted(range(-len(points), len(points) + 1), key=lambda step: (abs(step), -step))
-        free = (
-            (x + step * aside, y)
-            for step in steps
-            if not any(abs(x + step * aside - a) < across and abs(y - b) < along for a, b in placed)
-        )
-        placed.append(next(free))
-    return [(float(np.exp(x)), float(np.exp(y))) for x, y in placed]
 
 
 def worth(record: Record) -> Figure:
     """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1. It is
     narrow, and each bar has its name above it, for a telephone's screen."""
-    found = [(one, one.gain) for one in speeds.worths(record) if one.gain]
+    found = [(step, preset, gain) for step, preset, gain in speeds.worths(record) if gain]
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
     ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
     at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
     figure, axes = canvas.new_figure(5.0, 1.1 + 0.34 * len(found))
-    for place, (one, gain) in enumerate(found):
+    for place, (step, preset, gain) in enumerate(found):
         axes.barh(place + 0.2, gain.value - 1, left=1, height=0.36, color=VERMILION if gain.shown < 1 else BLUE)
-        named = f"{one.step.name}{f' {OLDER}' if one.older else ''}, {one.preset}"
-        axes.annotate(named, (0, place - 0.25), **at_left, **beside)
+        axes.annotate(f"{step.name}, {preset}", (0, place - 0.25), **at_left, **beside)
         said = f"{gain.text}×{' a loss' if gain.shown < 1 else ''}"
         axes.annotate(said, (max(1.0, gain.value), place + 0.2), xytext=(4, 0), fontweight="bold", **beside)
     axes.axvline(1, color=INK, linewidth=1)
     axes.set_yticks([])
     axes.set_ylim(len(found) - 0.3, -0.7)
     axes.set_xscale("log")
-    axes.set_xlim(min(0.8, 0.8 * found[-1][1].value), 3 * found[0][1].value)
+    axes.set_xlim(min(0.8, 0.8 * found[-1][2].value), 3 * found[0][2].value)
     canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
     canvas.gridded(axes, "x")
-    said = "times as fast as the step it grew from (logarithmic)"
-    axes.set_xlabel(labelled(said, (), any(one.older for one, _ in found)))
-    days = {record.run_of(row).date for one, _ in found if (row := record.row(one.preset, one.step.name))}
+    axes.set_xlabel("times as fast as the step it grew from (logarithmic)")
+    days = {record.run_of(record.rows(preset)[step.name]).date for step, preset, _ in found}
     canvas.headings(figure, "What each idea was worth", f"{record.gpu_name}, {min(days)} to {max(days)}")
     return figure
 
 
 def sweep(record: Record, preset: str, name: str) -> Figure:
-    """A sweep: a line over the one tunable that varies, or a heat map, half of those that vary across and half down.
-    The shipped tile is marked; tiles that the step refuses say so, and so does a sweep that is older than the
-    code."""
+    """A heat map of a sweep: half of the tunables that vary across, half down. The shipped tile is marked; tiles that
+    the step refuses say so, and so does a sweep that is older than the code."""
     entry = record.sweep(preset, name)
     assert entry is not None
     points, shipped = entry.points, entry.shipped
     varied = [key for key in shipped if len({point.tile[key] for point in points}) > 1] or list(shipped)[:1]
-    title = f"{signed(name)} on {preset}: milliseconds by tile"
+    down, across = varied[: len(varied) // 2], varied[len(varied) // 2 :]
+
+    def place(tile: Tile) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        row, column = ([int(tile[key]) for key in keys] for keys in (down, across))
+        return tuple(row), tuple(column)
+
+    times = {place(point.tile): point.median_ms for point in points}
+    rows, columns = (sorted({one[axis] for one in times}) for axis in (0, 1))
+    grid = np.array([[times.get((row, column)) or np.nan for column in columns] for row in rows])
+    figure, axes = canvas.new_figure(9.6, 1.9 + 0.5 * len(rows))
+    image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
+    for (i, j), ms in np.ndenumerate(grid):
+        text, dark = ("refused", False) if np.isnan(ms) else (f"{ms:#.3g}", float(image.norm(np.log(ms))) > 0.5)
+        axes.text(j, i, text, ha="center", va="center", color=PAPER if dark else INK, fontsize=10)
+    if (ours := place(shipped)) in times:
+        corner = columns.index(ours[1]) - 0.5, rows.index(ours[0]) - 0.5
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=VERMILION, linewidth=3))
+    axes.set_yticks(range(len(rows)), [", ".join(map(str, row)) for row in rows])
+    axes.set_xticks(range(len(columns)), [", ".join(map(str, column)) for column in columns])
+    axes.set_ylabel(", ".join(down))
+    axes.set_xlabel(", ".join(across))
     source = f"{record.gpu_name}, {record.run_of(entry).date}; the shipped tile is marked"
     source += "" if current.sweep(record, preset, name) else "; measured on an older version of the file"
-    across, down = varied[len(varied) // 2 :], varied[: len(varied) // 2]
-    columns = sorted({_tile_key(point.tile, across) for point in points})
-    if not down:
-        figure, axes = canvas.new_figure(9.6, 3.8)
-        times = {_tile_key(p.tile, across): p.median_ms for p in points if p.median_ms is not None}
-        shown = [(i, times[key]) for i, key in enumerate(columns) if key in times]
-        axes.plot(*zip(*shown, strict=True), color=BLUE, marker="o", linewidth=2, markersize=8)
-        for i, ms in shown:
-            axes.annotate(_ms(ms), (i, ms), xytext=(0, 11), textcoords="offset points", ha="center")
-        ours = _tile_key(shipped, across)
-        if ours in times:
-            ring = {"markersize": 17, "markerfacecolor": "none", "color": VERMILION, "markeredgewidth": 2}
-            axes.plot(columns.index(ours), times[ours], "o", **ring)
-        axes.set_ylabel("ms")
-        axes.set_ylim(0, max(ms for _, ms in shown) * 1.2)
-    else:
-        rows = sorted({_tile_key(point.tile, down) for point in points})
-        figure, axes = canvas.new_figure(9.6, 1.9 + 0.5 * len(rows))
-        grid = np.full((len(rows), len(columns)), np.nan)
-        for point in points:
-            cell = rows.index(_tile_key(point.tile, down)), columns.index(_tile_key(point.tile, across))
-            grid[cell] = np.nan if point.median_ms is None else point.median_ms
-        image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
-        for (i, j), ms in np.ndenumerate(grid):
-            text, dark = ("refused", False) if np.isnan(ms) else (f"{ms:#.3g}", float(image.norm(np.log(ms))) > 0.5)
-            axes.text(j, i, text, ha="center", va="center", color=PAPER if dark else INK, fontsize=10)
-        place = _tile_key(shipped, across), _tile_key(shipped, down)
-        if place[0] in columns and place[1] in rows:
-            corner = columns.index(place[0]) - 0.5, rows.index(place[1]) - 0.5
-            axes.add_patch(mpl.patches.Rectangle(corner, 1, 1, fill=False, edgecolor=VERMILION, linewidth=3))
-        axes.set_yticks(range(len(rows)), [", ".join(map(str, key)) for key in rows])
-        axes.set_ylabel(", ".join(down))
-    axes.set_xticks(range(len(columns)), [", ".join(map(str, key)) for key in columns])
-    axes.set_xlabel(", ".join(across))
-    canvas.headings(figure, title, source)
+    canvas.headings(figure, f"{signed(name)} on {preset}: milliseconds by tile", source)
     return figure
-
-
-def _tile_key(tile: Tile, names: list[str]) -> tuple[int, ...]:
-    return tuple(int(tile[name]) for name in names)
 
 
 def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
@@ -414,7 +330,3 @@ def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
 def source(record: Record, row: Row) -> str:
     run = record.run_of(row)
     return f"{record.gpu_name}, driver {run.driver}, {figures.versions(run.packages)}, {run.date}"
-
-
-def _ms(value: float) -> str:
-    return f"{figures.milliseconds(value)} ms"

@@ -96,22 +96,11 @@ def time(record: Record, preset: str, name: str) -> Figure | None:
     return in_ms(row.timing.median_ms) if row else None
 
 
-def older(record: Record, preset: str, name: str) -> bool:
-    """Is that time of an older version of the step?"""
-    return current.older(_row(record, preset, name), name)
-
-
 @kind("ratio")
 def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
     """Time of the first over time of the other."""
     ratio = _ratio(_row(record, preset, name), _row(record, preset, other))
     return Figure(ratio, times_as_fast(ratio)) if ratio else None
-
-
-def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
-    """The step of these that takes least time on a preset; None if none of them is timed on it."""
-    timed = {name: ms.value for name in names if (ms := time(record, preset, name))}
-    return min(timed, key=timed.__getitem__, default=None)
 
 
 @kind("across")
@@ -168,8 +157,8 @@ def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
 def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
     """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
     A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
-    preset, (step, key) = with_preset(words)
-    kernel = records.main_kernel(code, step, preset)
+    presets, (step, key) = presets_in(words)
+    kernel = records.main_kernel(code, step, *presets)
     if kernel is None or kernel.occupancy is None:
         return None
     hot, fits = HotLoop.recorded(kernel), kernel.occupancy
@@ -194,9 +183,10 @@ def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
     return of(*known[key])
 
 
-def with_preset(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """A preset, if the first word is one, and the rest."""
-    return (words[0], words[1:]) if words and words[0] in problems.PRESETS else (None, words)
+def presets_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those of the words that are presets, and the rest."""
+    found = [word for word in words if word in problems.PRESETS]
+    return found, [word for word in words if word not in found]
 
 
 @kind("counter")

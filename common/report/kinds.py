@@ -1,12 +1,12 @@
 """The tables of pages: ``<!-- table: KIND WORDS -->`` is written by the function registered for its kind.
 
-It takes the ``record`` or the machine ``code`` if it needs one, then the marker's words, and raises UnmeasuredError
+It takes the ``record`` or the machine ``code`` if it needs one, then the marker's words. It raises UnmeasuredError
 where there is nothing to show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from common.catalog import catalog, problems
@@ -18,7 +18,7 @@ from common.records import current, records
 from common.records.entries import Entry, MachineCode, PeerRow, Profile
 from common.records.records import Record
 from common.report import figures, speeds
-from common.report.figures import Figure, kind, with_preset
+from common.report.figures import Figure, kind, presets_in
 from common.report.table import OLDER, Table
 from common.timing import tools
 
@@ -38,112 +38,89 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
     if not record.rows(preset):
         raise UnmeasuredError(preset)
-    twins = [step.name for step, _ in record.channels_last(preset) if step.lesson == (lesson or step.lesson)]
-    return replace(rows_of(record, preset, steps, lesson, twins), note=_footnote(record, preset))
+    return replace(rows_of(record, preset, steps, lesson), note=_footnote(record, preset))
 
 
-def rows_of(record: Record, preset: str, steps: list[Step], lesson: str = "", twins: Sequence[str] = ()) -> Table:
-    """The given steps that have rows, of one lesson or of all, marked if older; then those that ran the layer
-    channels-last, and the libraries. Speed-ups count from the first of the steps that the preset is for, shown or
-    not; there are none where it was not timed."""
-    begin = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
-    first, previous = speeds.speed(record, preset, begin) if record.row(preset, begin) else None, None
-    found: list[tuple[str, bool, dict[str, str]]] = []
+def rows_of(
+    record: Record, preset: str, steps: Sequence[Step], lesson: str = "", notes: Mapping[str, str] | None = None
+) -> Table:
+    """The given steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by
+    step. Speed-ups count from the first step that the preset is for, shown or not, and from the one before, of an
+    experiment the one that it is beside."""
+    rows = record.rows(preset)
+    first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
+    previous, found = "", []
     for step in steps:
-        if step.name in record.rows(preset):
-            mine = speeds.speed(record, preset, step.name)
-            if step.lesson == (lesson or step.lesson):
-                cells = speeds.timed(record, preset, step.name, first, previous or mine)
-                found.append((f"`{step.name}`", figures.older(record, preset, step.name), cells))
-            previous = previous if step.experiment and previous else mine
-    header = [*speeds.HEADER, *speeds.further(cells for _, _, cells in found)]
-    header += [title for title in ("prepare ms", "workspace MB") if any(title in cells for _, _, cells in found)]
-    other = problems.CHANNELS_LAST.get(preset, "")
-    for name in twins:
-        older = figures.older(record, other, name)
-        found.append((f"`{name}` (NHWC)", older, speeds.timed(record, other, name, first)))
-    for name, row in sorted(record.rows(preset).items()):
+        if step.name not in rows:
+            continue
+        if step.lesson == (lesson or step.lesson):
+            older = bool(record.data.runs) and current.older(rows[step.name], step.name)  # without: just now
+            before = first if step.name == first else previous
+            if step.experiment:
+                before = step.predecessor or ""
+            cells = speeds.cells(record, preset, step.name, first, before, (notes or {}).get(step.name, ""))
+            found.append((aged(f"`{step.name}`", older), cells))
+        previous = previous if step.experiment else step.name
+    for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
-            said = f"*{speeds.spoken(name, row)}* ({row.layout})"
-            found.append((said, False, speeds.timed(record, preset, name, first)))
-    shown = [[aged(said, older), *(cells.get(title, "") for title in header[1:])] for said, older, cells in found]
-    return Table(speeds.titled(header, steps[0].ladder) if steps else header, shown)
+            found.append((f"*{speeds.spoken(name, row)}* ({row.layout})", speeds.cells(record, preset, name, first)))
+    titles = speeds.titles((cells for _, cells in found), problems.preset(preset).ladder)
+    body = [[name, *(cells.get(column, "") for column in list(titles)[1:])] for name, cells in found]
+    return Table(list(titles.values()), body)
 
 
 @kind("times", TABLES)
 def times(record: Record, *words: str) -> Table:
     """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above. Below
     stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor."""
-    presets, names = _presets(words)
+    presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
-    peers = [name for name in _libraries(record, presets) if not records.rounds_operands(name)]
+    peers = {n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)}
+    peers = {name for name in peers if not records.rounds_operands(name)}
     above = dict(zip(names[1:], names, strict=False))
     rows = []
-    for name in (*names, *peers):
+    for name in (*names, *sorted(peers)):
         cells = [f"*{name}*" if name in peers else f"`{name}`"]
         for preset in presets:
-            word = name.replace(" ", "-")
-            before = figures.fastest(record, preset, names) if name in peers else above.get(name)
-            faster = figures.speed_up(record, preset, before, word) if before else None
-            cells += [_time(record, preset, word), cell_of(faster), cell_of(figures.share(record, preset, word))]
+            ms = _text(figures.time(record, preset, name))
+            timed = [step for step in names if step in record.rows(preset)]
+            fastest = min(timed, key=lambda step: record.rows(preset)[step].timing.median_ms, default="")
+            before = fastest if name in peers else above.get(name, "")
+            faster = figures.speed_up(record, preset, before, name)
+            cells.append(aged(ms, current.older(record.row(preset, name), name)))
+            cells += [_text(faster), _text(figures.share(record, preset, name))]
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
-    rows.append(["*floor*", *(cell for floor in floors for cell in (cell_of(floor), "", "100"))])
+    rows.append(["*floor*", *(cell for floor in floors for cell in (_text(floor), "", "100"))])
     header = ["step", *(title for p in presets for title in (f"`{p}`, ms", "times as fast", "% of floor"))]
     note = "*Times as fast*: as the line above, and a library as the fastest step here."
     return Table(header, rows, note + _medians(record, presets, {*names, *peers}))
 
 
-def summary(record: Record, root: str) -> list[Table]:
-    """All steps by ladder, ms on each timed preset, with the libraries and the floor; ``root`` begins the links."""
-    found = []
-    for name in problems.LADDERS:
-        presets = [preset for preset in problems.timed_presets(name) if record.rows(preset)]
-        if not presets:
-            continue
-        twins = {step.name: step for preset in presets for step, _ in record.channels_last(preset)}
-        last = [problems.CHANNELS_LAST.get(preset, "") for preset in presets]
-        lines = [(step, "", presets) for step in catalog.steps() if step.ladder == name]
-        lines += [(step, " (NHWC)", last) for step in twins.values()]
-        rows = [
-            [f"[`{s.name}`]({root}lessons/{s.lesson}/{s.path.name}){how}", *(_time(record, p, s.name) for p in at)]
-            for s, how, at in lines
-        ]
-        peers = _libraries(record, presets)
-        rows += [[f"*{peer}*", *(cell_of(figures.time(record, p, peer)) for p in presets)] for peer in peers]
-        rows.append(["*floor*", *(cell_of(figures.floor(record, preset)) for preset in presets)])
-        found.append(Table([f"{name}, ms", *presets], rows))
-    timed = (preset for name in problems.LADDERS for preset in problems.timed_presets(name))
-    shown = [row for preset in timed for row in record.rows(preset).values()]
-    if not shown:
-        raise UnmeasuredError("any preset")
-    note = f"Median times on one {machine(record, shown)}."
-    note += " All use FP32, but where another precision is named or marked."
-    return [*found[:-1], replace(found[-1], note=note)]
-
-
 @kind("layers", TABLES)
-def across_layers(record: Record, step: str, *presets: str) -> Table:
-    """``STEP [PRESET ...]``: one step on each layer, beside the library; by default on all timed presets."""
-    found = speeds.compare(record, step.split("_")[0], step, presets)
-    library = speeds.peer(step.split("_")[0], step)
+def across_layers(record: Record, step: str) -> Table:
+    """One step on each layer that it is timed on, beside the library."""
+    found = catalog.find(step)
+    library, presets = speeds.PEERS[found.ladder], problems.timed_presets(found.ladder)
+    presets = [preset for preset in presets if preset in catalog.presets(found)]
+    word, short = library.replace(" ", "-"), library.split()[0]
     rows = []
-    for layer in found:
-        m, n, k = speeds.matrix(layer.problem)
-        rate, peer_rate = layer.tflops(layer.ms), layer.tflops(layer.peer_ms)
+    for preset in presets:
+        known = record.row(preset, step) or record.row(preset, library)
+        problem = record.problem(preset, known) if known else problems.preset(preset)
+        times = figures.time(record, preset, step), figures.time(record, preset, library)
+        ours, theirs = ([_text(one), _one(problem.flops / one.value / 1e9 if one else None)] for one in times)
+        faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, word, step)
         rows.append([
-            f"`{layer.preset}`", f"{m:,} × {n:,} × {k:,}",
-            aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet", _one(rate),
-            figures.milliseconds(layer.peer_ms) if layer.peer_ms else "", _one(peer_rate),
-            f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "",
-            _one(100 * layer.floor_ms / layer.ms if layer.ms and layer.floor_ms else None), layer.peer_method,
+            f"`{preset}`", " × ".join(f"{extent:,}" for extent in speeds.matrix(problem)),
+            aged(ours[0], current.older(record.row(preset, step), step)) or "not timed yet", ours[1], *theirs,
+            f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step)),
+            speeds.method_on(record, preset, library),
         ])  # fmt: skip
-    short = library.split()[0]
     header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
     header += [f"% of {short}", "% of floor", f"{short} computes by"]
-    known = [layer.preset for layer in found if record.rows(layer.preset)]
-    return Table(header, rows, f"`{step}` beside {library}." + _medians(record, known, {step, library}))
+    return Table(header, rows, f"`{step}` beside {library}." + _medians(record, presets, {step, library}))
 
 
 @kind("ceilings", TABLES)
@@ -172,11 +149,11 @@ UNCOMPILED = "not compiled yet"
 @kind("code", TABLES)
 def instructions(code: MachineCode, *words: str) -> Table:
     """``[PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
-    preset, names = with_preset(words)
+    presets, names = presets_in(words)
     rows: list[list[str]] = []
     architecture = ""
     for name in names:
-        kernels = records.code_kernels(code, name, preset)
+        kernels = records.code_kernels(code, name, *presets)
         if not kernels:
             rows.append([f"`{name}`", *[UNCOMPILED] * 7])
         for kernel in kernels:
@@ -187,55 +164,54 @@ def instructions(code: MachineCode, *words: str) -> Table:
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
     header += ["constant loads", "instructions per multiply-add"]
-    on, by = f" for `{preset}`," if preset else "", figures.versions(code.tools)
+    on, by = f" for `{presets[0]}`," if presets else "", figures.versions(code.tools)
     note = f"The innermost multiply loop,{on} compiled for compute capability {architecture} with {by}."
     return Table(header, rows, note)
 
 
 @kind("compilers", TABLES)
-def compilers(code: MachineCode) -> Table:
-    """Each step's multiply loop by numba-cuda and by its successor, from both compilers' records, and its times by
-    both on the cards that have them."""
-    record = successor.load(records.RESULTS)
-    if record is None or not code.steps:
+def compilers(record: Record, code: MachineCode) -> Table:
+    """Each step's multiply loop by numba-cuda and by its successor, and its times by both on the record's card."""
+    others = successor.load(records.RESULTS)
+    if others is None or not code.steps:
         raise UnmeasuredError(str(successor.FILE))
-    cards = [one for one in records.all_records(records.RESULTS) if one.data.compilers]
     rows: list[list[str]] = []
     reasons: dict[str, list[str]] = {}
-    for name, other in record.steps.items():
-        pair = records.main_kernel(code, name, other.preset), summaries.main_compiled(other.kernels)
-        both = [kernel for kernel in pair if kernel and kernel.occupancy]
+    for name, one in others.steps.items():
+        pair = records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)
+        both = [(kernel, kernel.occupancy) for kernel in pair if kernel and kernel.occupancy]
         if len(both) < len(pair):
-            reasons.setdefault(other.reason, []).append(f"`{name}`")
+            reasons.setdefault(one.reason, []).append(f"`{name}`")
             continue
-        loops = [HotLoop.recorded(kernel) for kernel in both]
-        each = [[loop.per_multiply_add(), loop.per_multiply_add(loop.count("IMAD"))] for loop in loops]
-        pairs = (
-            [str(kernel.registers) for kernel in both],
-            [f"{kernel.occupancy.fraction:.0%}" for kernel in both if kernel.occupancy],
-            *(["–" if one is None else summaries.shown(one) for one in two] for two in zip(*each, strict=True)),
-        )
-        times = []
-        for card in cards:
-            found = card.data.compilers.get(other.preset, {}).get(name)
-            timings = (found.times.first, found.times.second) if found else ()
-            ms = [figures.milliseconds(timing.median_ms) for timing in timings]
-            times.append(aged(" → ".join(ms), current.older(found, name)))
-        rows.append([f"`{name}`", *map(" → ".join, pairs), *times])
+        loops = [HotLoop.recorded(kernel) for kernel, _ in both]
+        found = record.data.compilers.get(one.preset, {}).get(name)
+        cells = [
+            [str(kernel.registers) for kernel, _ in both],
+            [f"{fits.fraction:.0%}" for _, fits in both],
+            [_each(loop.per_multiply_add()) for loop in loops],
+            [_each(loop.per_multiply_add(loop.count("IMAD"))) for loop in loops],
+            [figures.milliseconds(each.median_ms) for each in (found.times.first, found.times.second)]
+            if found
+            else [],
+        ]
+        rows.append([f"`{name}`", *map(" → ".join, cells)])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
-    header += [f"ms on {card.gpu_name}" for card in cards]
+    header += [f"ms on {record.gpu_name}"]
     note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
-    note += f"{successor.ARCHITECTURE} with {record.compiler} and {figures.versions(code.tools)}. "
+    note += f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
     note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
-    for card in cards:
-        timed = [one for steps in card.data.compilers.values() for one in steps.values()]
-        versions = f"numba-cuda {card.run_of(timed[0]).packages['numba-cuda']} and {timed[0].successor}"
+    if timed := [one for steps in record.data.compilers.values() for one in steps.values()]:
+        versions = f"numba-cuda {record.run_of(timed[0]).packages['numba-cuda']} and {timed[0].successor}"
         note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
-        note += f" {machine(card, timed)}."
+        note += f" {machine(record, timed)}."
     return Table(header, rows, note)
 
 
-# --- counters, gains and what limits, sanitizers ---
+def _each(value: float | None) -> str:
+    return "–" if value is None else summaries.shown(value)
+
+
+# --- counters, gains and what limits ---
 
 # Columns of the counters' table: the word that chooses one, and its title.
 _COUNTERS = {
@@ -255,21 +231,19 @@ _UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "d
 
 @kind("profile", TABLES)
 def profile(record: Record, *words: str) -> Table:
-    """``PRESET ... STEP ... [COUNTER ...]``: hardware counters of each step's main kernel, by default all."""
-    presets, rest = _presets(words)
+    """``PRESET ... STEP ... COUNTER ...``: hardware counters of each step's main kernel."""
+    presets, rest = presets_in(words)
     chosen = [word for word in rest if word in _COUNTERS]
-    names = [word for word in rest if word not in chosen]
-    chosen = chosen or [word for word in _COUNTERS if word != "tensor_pipe_pct"]
     rows, source = [], ""
     for preset in presets:
         on = f", {preset}" if len(presets) > 1 else ""
-        for name in names:
+        for name in [word for word in rest if word not in chosen]:
             entry = record.profile(preset, name)
             if entry is None:
                 rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
                 continue
             source = f" on {record.gpu_name}, {record.run_of(entry).date}"
-            cells = {key: cell_of(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
+            cells = {key: _text(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
             cells["stall"] = _main_stall(entry)
             rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
     where = " and ".join(f"`{preset}`" for preset in presets)
@@ -293,48 +267,26 @@ def _limiter(record: Record, preset: str, step: str) -> str:
 
 
 @kind("worth", TABLES)
-def worth(record: Record, *slugs: str) -> Table:
-    """``[SLUG ...]``: every step beside the one it grew from, the largest gain first; further cards by their record's
-    name. The note names the steps that were not measured."""
-    found = speeds.worths(record)
-    if not (shown := [one for one in found if one.gain]):
-        raise UnmeasuredError("any step and the one it grew from")
-    cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
-    rows = []
-    for one in shown:
-        step, cells = one.step, []
-        for card in cards:
-            mine = speeds.worth(card, step, one.origin, one.preset)
-            lost = mine.gain is not None and mine.gain.shown < 1
-            said = f"**{cell_of(mine.gain)}: a loss**" if lost else cell_of(mine.gain)
-            cells.append(aged(f"{said} ({mine.timed})" if mine.timed else said, mine.older))
-        cells += [_limiter(record, one.preset, name) for name in (one.origin, step.name)]
+def worth(record: Record) -> Table:
+    """Every step beside the one it grew from, the largest gain first, and what warps waited for, before and now. The
+    note names the steps that were not measured."""
+    rows, timed, lacking = [], [], []
+    for step, preset, gain in speeds.worths(record):
+        if gain is None:
+            lacking.append(f"`{step.name}` on {preset}")
+            continue
+        timed.append(record.rows(preset)[step.name])
+        before = speeds.origin(step) or ""
         idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
-        rows.append([idea, f"`{one.origin}`", one.preset, *cells])
-    header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
-    header += ["waited for", "waits for"]
-    timed = ([row for one in shown if (row := card.row(one.preset, one.step.name))] for card in cards)
-    where = " and one ".join(machine(card, rows) for card, rows in zip(cards, timed, strict=True) if rows)
-    note = f"Medians on one {where}; waits by the hardware counters of the {record.gpu_name}."
-    lacking = ", ".join(f"`{one.step.name}` on {one.preset}" for one in found if not one.gain)
-    note += f" Not measured beside the step they grew from: {lacking}." if lacking else ""
+        said = f"**{gain.text}: a loss**" if gain.shown < 1 else gain.text
+        waits = (_limiter(record, preset, name) for name in (before, step.name))
+        rows.append([idea, f"`{before}`", preset, said, *waits])
+    if not rows:
+        raise UnmeasuredError("any step and the one it grew from")
+    header = ["step and its idea", "grew from", "problem", "times as fast", "waited for", "waits for"]
+    note = f"Medians on one {machine(record, timed)}."
+    note += f" Not measured beside the step they grew from: {', '.join(lacking)}." if lacking else ""
     return Table(header, rows, note, left=[*header[:3], *header[-2:]])
-
-
-@kind("sanitizer", TABLES)
-def sanitizers(record: Record) -> Table:
-    """Errors that compute-sanitizer's tools found, by step."""
-    found = record.data.sanitizer
-    if not found:
-        raise UnmeasuredError("the sanitizers")
-    shown = {step.name: found[step.name] for step in catalog.everything() if step.name in found}
-    rows = []
-    for name, seen in shown.items():
-        old = any(current.older(one, name) for one in seen.values())
-        counts = [str(seen[tool].errors) if tool in seen else "" for tool in tools.TOOLS]
-        rows.append([aged(f"`{name}`", old), *counts])
-    where = machine(record, [one for seen in shown.values() for one in seen.values()])
-    return Table(["step", *tools.TOOLS], rows, f"Errors found at ragged shapes on one {where}.")
 
 
 # --- of the lessons themselves ---
@@ -355,7 +307,7 @@ def presets() -> Table:
 # --- cells and notes ---
 
 
-def cell_of(figure: Figure | None) -> str:
+def _text(figure: Figure | None) -> str:
     """As a cell shows it; empty where there is none."""
     return "" if figure is None else figure.text
 
@@ -365,24 +317,8 @@ def aged(text: str, older: bool) -> str:
     return f"{text} {OLDER}" if older else text
 
 
-def _time(record: Record, preset: str, name: str) -> str:
-    """Milliseconds, marked if they are older than the step; empty if it was not timed."""
-    return aged(cell_of(figures.time(record, preset, name)), figures.older(record, preset, name))
-
-
 def _one(value: float | None) -> str:
     return f"{value:.1f}" if value else ""
-
-
-def _presets(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those of the words that are presets, and the rest."""
-    found = [word for word in words if word in problems.PRESETS]
-    return found, [word for word in words if word not in found]
-
-
-def _libraries(record: Record, presets: list[str]) -> list[str]:
-    """The libraries with a row on one of the presets."""
-    return sorted({n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)})
 
 
 def _footnote(record: Record, preset: str) -> str:
@@ -392,9 +328,6 @@ def _footnote(record: Record, preset: str) -> str:
     for i, (name, one) in enumerate(record.floors(preset)):
         said += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
         said += "." if i else f", set by {one.floor_kind}."
-    bound = [record.derive(preset, row) for name, row in rows.items() if not records.rounds_operands(name)]
-    if max((derived.percent_of_floor for derived in bound if derived), default=0) > 100:
-        said += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's."
     versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
     said += f" Libraries: {'; '.join(versions)}." if versions else ""
     return f"{said} Median on one {machine(record, rows.values())}."

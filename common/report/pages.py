@@ -19,7 +19,7 @@ from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import agreement as agreement  # its tables are kinds, too
-from common.report import figures, kinds
+from common.report import figures, kinds, speeds
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
@@ -124,22 +124,17 @@ def update(record: Record | None) -> list[Path]:
 
 
 def summary(record: Record) -> str:
-    """A page of its own for one GPU: all steps at a glance, then every ladder table and chart."""
-    root = "../../" if record.folder == records.OWN else "../"
+    """A page of its own for one GPU: every ladder's tables and charts."""
     parts = [f"# {record.gpu_name}", _block("ceilings", record)]
-    try:
-        parts.append(markdown(*kinds.summary(record, root)))
-    except UnmeasuredError as error:
-        parts.append(f"*Nothing has been measured for {error} yet.*")
     for ladder in problems.LADDERS:
         presets = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
         for preset in presets:
             parts += [f"## {preset}", f"![{preset}](charts/{record.slug}/{preset}.png)"]
             parts.append(_block("ladder", record, preset))
-        if record.ceilings and presets:
+        if record.ceilings and presets and ladder in speeds.ROOFLINES:
             parts.append(f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)")
-    if record.data.sanitizer:
-        parts += ["## compute-sanitizer", _block("sanitizer", record)]
+    if len(parts) == 2:
+        parts.append("*Nothing has been measured for any preset yet.*")
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,26 +1,23 @@
-"""How fast: cells of a step or a library on one preset; one step on each layer beside the library; each step beside
-the one that it grew from."""
+"""How fast: a preset's rows; a step on each layer beside the library; each step beside the one it grew from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from common.catalog import catalog, lessontext, problems
+from common.catalog import catalog, problems
 from common.catalog.catalog import Step
-from common.catalog.problems import DEFAULT_PRESET, Problem
-from common.records import current, records
+from common.catalog.problems import Problem
+from common.records import records
 from common.records.entries import PeerRow, Row, StepRow
-from common.records.records import Derived, Record
+from common.records.records import Record
 from common.report import figures
 from common.report.figures import Figure, milliseconds
-from common.run.messages import Beside, Timing
 
 SPREAD = "p20–p80"
 FIRST, PREVIOUS, SHARE = "× first", "× previous", "% of floor"
-HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", "GB/s", SHARE]
+HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", SHARE]
+OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
 PEERS = {
     "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
     "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
@@ -33,150 +30,58 @@ _METHODS = {
     "winograd": "Winograd", "fft": "FFT", **dict.fromkeys(_IMPLICIT, "implicit GEMM"), "im2col": "explicit GEMM",
     "direct": "direct", "gemm": "GEMM",
 }  # fmt: skip
+ROOFLINES = ("gemm", "conv2d")  # ladders that have one
 FEWER = ("Winograd", "FFT", "fewer multiply-adds")
 """How a library computes where that is not the definition's multiply-adds; the last where no name says how."""
-# Presets besides a ladder's default, on which an idea is worth something else, or nothing.
-_FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), "wgrad": ("wgrad-resnet50-conv2",)}
 
 
 # --- rows of one preset ---
 
 
-class Speed(NamedTuple):
-    """Operations, and the milliseconds that they took."""
-
-    flops: int
-    ms: float
-
-
-def speed(record: Record, preset: str, name: str) -> Speed:
-    """Of a row that there is."""
-    row = record.rows(preset)[name]
-    return Speed(record.problem(preset, row).flops, row.timing.median_ms)
-
-
-def note(ran: Problem, usual: Problem, slow: Timing | None = None) -> str:
-    """What a row's time is to be read with: the size that ran, if not the usual one, and the clock if it was slow."""
-    said = [f"{key}={value}" for key, value in ran.shape().items() if usual.shape().get(key) != value]
-    return " ".join([*said, *([f"at {slow.sm_mhz} MHz"] if slow else [])])
-
-
 def cells(
-    timing: Timing,
-    derived: Derived | None,
-    first_ms: float | None = None,
-    previous_ms: float | None = None,
-    prepare_ms: float | None = None,
-    workspace_bytes: int = 0,
-    beside: Beside | None = None,
-    note: str = "",
+    record: Record, preset: str, name: str, first: str = "", previous: str = "", note: str = ""
 ) -> dict[str, str]:
-    """Cells of one timing by the titles of their columns; what is not known is left out. ``first_ms`` and
-    ``previous_ms`` are the times that speed-ups count from. ``beside``: the ratio to the library in turn, above 1 if
-    the step is faster. The ``note`` stands behind the time."""
-    ms = timing.median_ms
-    found = {"ms": f"{milliseconds(ms)} ({note})" if note else milliseconds(ms)}
-    found[SPREAD] = f"{milliseconds(timing.p20_ms)}–{milliseconds(timing.p80_ms)}"
-    found |= {title: f"{ago / ms:.2f}" for title, ago in ((FIRST, first_ms), (PREVIOUS, previous_ms)) if ago}
-    if derived:
-        found |= {"GFLOP/s": f"{derived.gflops:,.0f}", "GB/s": f"{derived.gbs:,.0f}"}
-        found[SHARE] = f"{derived.percent_of_floor:.1f}"
-    if prepare_ms is not None:
-        found["prepare ms"] = milliseconds(prepare_ms)
-    if workspace_bytes:
-        found["workspace MB"] = f"{workspace_bytes / 1e6:,.0f}"
-    if beside:
-        found[f"× {beside.peer}"] = f"{beside.ratio:.2f} ({beside.ratio_p20:.2f}–{beside.ratio_p80:.2f})"
+    """Cells of a row by the titles of their columns; what is not known is left out. Speed-ups count from the rows
+    ``first`` and ``previous``, if these ran at the same size. Behind the time stand the extents that are not those of
+    most rows, and the ``note``; a ratio to a library in turn is above 1 if the step is faster."""
+    row = record.rows(preset)[name]
+    usual, time = record.usual(preset).shape(), row.timing
+    notes = [f"{key}={value}" for key, value in row.shape.items() if usual.get(key) != value] + [note] * bool(note)
+    found = {"ms": milliseconds(time.median_ms) + (f" ({' '.join(notes)})" if notes else "")}
+    found[SPREAD] = f"{milliseconds(time.p20_ms)}–{milliseconds(time.p80_ms)}"
+    for title, other in ((FIRST, first), (PREVIOUS, previous)):
+        if faster := figures.speed_up(record, preset, other, name):
+            found[title] = f"{faster.value:.2f}"
+    if derived := record.derive(preset, row):
+        found["GFLOP/s"] = f"{derived.gflops:,.0f}"
+        if not records.rounds_operands(name):
+            found[SHARE] = f"{derived.percent_of_floor:.1f}"
+    if isinstance(row, StepRow):
+        if row.prepare_ms is not None:
+            found["prepare ms"] = milliseconds(row.prepare_ms)
+        if row.workspace_bytes:
+            found["workspace MB"] = f"{row.workspace_bytes / 1e6:,.0f}"
+        if beside := row.beside:
+            found[f"× {beside.peer}"] = f"{beside.ratio:.2f} ({beside.ratio_p20:.2f}–{beside.ratio_p80:.2f})"
     return found
 
 
-def timed(
-    record: Record, preset: str, name: str, first: Speed | None, previous: Speed | None = None
-) -> dict[str, str]:
-    """A step's or a library's cells; speed-ups count from ``first`` and ``previous`` if of as many operations."""
-    row, mine = record.rows(preset)[name], speed(record, preset, name)
-    first_ms, previous_ms = (other.ms if other and other.flops == mine.flops else None for other in (first, previous))
-    own = (row.prepare_ms, row.workspace_bytes, row.beside) if isinstance(row, StepRow) else (None, 0, None)
-    said = note(record.problem(preset, row), record.usual(preset))
-    found = cells(row.timing, record.derive(preset, row), first_ms, previous_ms, *own, said)
-    if records.rounds_operands(name):
-        found.pop(SHARE, None)
-    return found
-
-
-def further(rows: Iterable[dict[str, str]]) -> list[str]:
-    """Titles of ratios to libraries in turn, which some rows have."""
-    titles = dict.fromkeys(title for row in rows for title in row)
-    return [title for title in titles if title.startswith("× ") and title not in HEADER]
-
-
-def titled(header: list[str], ladder: str) -> list[str]:
-    """The header with the ladder's unit: a multiply-add of integers is no FLOP."""
-    return [title.replace("FLOP", problems.LADDERS[ladder].operation) for title in header]
+def titles(rows: Iterable[dict[str, str]], ladder: str) -> dict[str, str]:
+    """The columns of these rows, each with its title: ratios to libraries, which some rows have, behind the HEADER,
+    OPTIONAL ones last. A multiply-add of integers is no FLOP."""
+    found = dict.fromkeys(title for row in rows for title in row)
+    besides = [title for title in found if title.startswith("× ") and title not in HEADER]
+    columns = [*HEADER, *besides, *(title for title in OPTIONAL if title in found)]
+    return {column: column.replace("FLOP", problems.LADDERS[ladder].operation) for column in columns}
 
 
 def spoken(name: str, row: Row) -> str:
     """A row's name, and for a peer the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
-    how = _method(row)
+    how = method((row.kernels if isinstance(row, PeerRow) else None) or ())
     return f"{name}, {how}" if how in FEWER else name
 
 
 # --- one step on each layer ---
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A preset, a step's time on it and the library's; None is what has not been measured. ``percent_of_peer``: the
-    step's rate in percent of the library's, in turn if they were timed so. Is the step's code ``older``?"""
-
-    preset: str
-    problem: Problem
-    ms: float | None = None
-    peer_ms: float | None = None
-    peer_method: str = ""
-    floor_ms: float | None = None
-    percent_of_peer: float | None = None
-    older: bool = False
-
-    def tflops(self, ms: float | None) -> float | None:
-        """The rate of a launch that takes so many milliseconds, in TFLOP/s."""
-        return self.problem.flops / ms / 1e9 if ms else None
-
-
-def compare(record: Record, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
-    """The step and the library on the named presets, or on those of the ladder that it is timed on."""
-    mine = catalog.presets(catalog.find(step))
-    usual = [preset for preset in problems.timed_presets(ladder) if preset in mine]
-    return [_layer(record, preset, step) for preset in presets or usual]
-
-
-def _layer(record: Record, preset: str, step: str) -> Layer:
-    asked = problems.preset(preset)
-    ours, library = record.row(preset, step), peer(asked.ladder, step)
-    theirs = record.row(preset, library)
-    if ours and theirs and ours.shape != theirs.shape:
-        theirs = None  # measured with another batch
-    known = ours or theirs
-    if known is None:
-        return Layer(preset, asked)
-    # a library's row does not say what bounds TF32
-    derived = record.derive(preset, known) if ours or library == PEERS[asked.ladder] else None
-    floor_ms = derived.floor_ms if derived else None
-    ms, peer_ms = (row.timing.median_ms if row else None for row in (ours, theirs))
-    how = _method(theirs)
-    if peer_ms and floor_ms and peer_ms < floor_ms:
-        how = how or FEWER[-1]  # no kernel that does all multiply-adds is faster than the floor
-    percent = 100 * peer_ms / ms if ms and peer_ms else None
-    if isinstance(ours, StepRow) and ours.beside and ours.beside.peer == library:
-        percent = 100 * ours.beside.ratio
-    ran = record.problem(preset, known)
-    return Layer(preset, ran, ms, peer_ms, how, floor_ms, percent, current.older(ours, step))
-
-
-def peer(ladder: str, step: str) -> str:
-    """The library that a step of the ladder is compared with, in the precision of what the step computes with."""
-    rounds = catalog.find(step).precision == "tf32"
-    return PEERS[ladder].replace("FP32", "TF32") if rounds else PEERS[ladder]
 
 
 def matrix(problem: Problem) -> tuple[int, int, int]:
@@ -194,25 +99,14 @@ def method(kernels: Iterable[str]) -> str:
     return next((what for part, what in _METHODS.items() if part in names), "")
 
 
-def _method(row: Row | None) -> str:
-    return method((row.kernels if isinstance(row, PeerRow) else None) or ())
+def method_on(record: Record, preset: str, name: str) -> str:
+    """How a library computes on a preset: no kernel that does all multiply-adds is faster than the floor."""
+    row, share = record.row(preset, name), figures.share(record, preset, name)
+    found = method((row.kernels if isinstance(row, PeerRow) else None) or ())
+    return found or (FEWER[-1] if share and share.value > 100 else "")
 
 
 # --- each step beside the one that it grew from ---
-
-
-@dataclass(frozen=True)
-class Worth:
-    """A step on a preset, beside the step ``origin`` that it grew from. ``gain``: how many times as fast it is, if
-    that was measured; ``timed``: in two runs, or each in turn with one library; nothing if both in one run. Is one
-    of the two times of ``older`` code?"""
-
-    step: Step
-    origin: str
-    preset: str
-    gain: Figure | None = None
-    timed: str = ""
-    older: bool = False
 
 
 def origin(step: Step) -> str | None:
@@ -221,35 +115,21 @@ def origin(step: Step) -> str | None:
     return step.builds_on if step.builds_on in on_ladder else step.predecessor
 
 
-def main_presets(step: Step) -> list[str]:
-    """The ladder's, or the one that the step's lesson shows it on."""
-    if step.name in lessontext.read(catalog.LESSONS).usual:
-        return [catalog.usual_preset(step)]
-    return [DEFAULT_PRESET[step.ladder], *_FURTHER.get(step.ladder, ())]
-
-
-def worth(record: Record, step: Step, before: str, preset: str) -> Worth:
-    """The step beside the one ``before``, if the record has both, at one size."""
-    old, new = record.row(preset, before), record.row(preset, step.name)
-    if not isinstance(old, StepRow) or not isinstance(new, StepRow) or old.shape != new.shape:
-        return Worth(step, before, preset)
-    ratio, timed = old.timing.median_ms / new.timing.median_ms, "" if old.run == new.run else "two runs"
-    if old.beside and new.beside and old.beside.peer == new.beside.peer:
-        ratio, timed = new.beside.ratio / old.beside.ratio, "in turn"
-    older = current.older(old, before) or current.older(new, step.name)
-    return Worth(step, before, preset, figures.of(ratio, ".2f"), timed, older)
-
-
-def worths(record: Record) -> list[Worth]:
-    """Every step but the ladders' first on each of its main presets: by worth, then what was not measured."""
-    pairs = [(step, before) for step in catalog.steps() if (before := origin(step))]
-    found = [worth(record, step, before, preset) for step, before in pairs for preset in main_presets(step)]
-    return sorted(found, key=lambda one: -one.gain.value if one.gain else math.inf)
-
-
 @figures.kind("worth")
 def gain(record: Record, preset: str, step: str) -> Figure | None:
-    """How many times as fast as the step it grew from a step is."""
-    found = catalog.find(step)
-    before = origin(found)
-    return worth(record, found, before, preset).gain if before else None
+    """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
+    turn with it. None if the record lacks one, or has them at different sizes."""
+    old, new = record.row(preset, origin(catalog.find(step)) or ""), record.row(preset, step)
+    if not isinstance(old, StepRow) or not isinstance(new, StepRow) or old.shape != new.shape:
+        return None
+    ratio = old.timing.median_ms / new.timing.median_ms
+    if old.beside and new.beside and old.beside.peer == new.beside.peer:
+        ratio = new.beside.ratio / old.beside.ratio
+    return figures.of(ratio, ".2f")
+
+
+def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
+    """Every step but the ladders' first, with the preset that it is shown on, and its gain: by gain."""
+    found = [(step, catalog.usual_preset(step)) for step in catalog.steps() if origin(step)]
+    gains = [(step, preset, gain(record, preset, step.name)) for step, preset in found]
+    return sorted(gains, key=lambda one: -one[2].value if one[2] else math.inf)

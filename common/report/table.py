@@ -29,7 +29,6 @@ SIGNS = {
 }
 OLDER = "¶"
 MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
-LEAST = 12  # characters below which a column that may be cut is left out
 SHORT = 24  # characters of a text that is not broken without need
 _NAMED = re.compile(r"^\[?`(\w+)`(?:\]\([^)]*\))?")
 
@@ -41,8 +40,8 @@ class Table:
     """Rows of cells below a header; a ``title`` for the terminal, a ``note`` below.
 
     Columns named in ``left`` are aligned left, as the first one is, and their texts may be broken; the others are
-    aligned right. ``optional`` columns are left out one by one where a terminal has no room for all; the column
-    ``cut`` is cut to the room that there is. A ``light`` table has no frame on a terminal.
+    aligned right. ``optional`` columns are left out one by one where a terminal has no room for all. A ``light`` one
+    has no frame on a terminal.
     """
 
     header: Sequence[str]
@@ -51,17 +50,16 @@ class Table:
     title: str = ""
     left: Sequence[str] = ()
     optional: Sequence[str] = ()
-    cut: str | None = None
     light: bool = False
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         yield terminal(self, options.max_width)
 
-    def only(self, names: Sequence[str]) -> Table:
-        """With these columns alone."""
-        kept = [i for i, name in enumerate(self.header) if name in names]
-        rows = [[cells[i] for i in kept] for cells in self.rows]
-        return replace(self, header=[self.header[i] for i in kept], rows=rows)
+    def without(self, name: str) -> Table:
+        """The table without a column."""
+        at = self.header.index(name)
+        header, *rows = ([*cells[:at], *cells[at + 1 :]] for cells in (self.header, *self.rows))
+        return replace(self, header=[str(title) for title in header], rows=rows)
 
 
 def signs() -> dict[str, str]:
@@ -98,55 +96,48 @@ def _signed(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], set[str]]
 # --- Markdown ---
 
 
-def markdown(*tables: Table) -> str:
-    """Tables as a page has them: each one's cells and its note; at the end what all marks mean. Paragraphs."""
-    parts, used = [], set[str]()
-    for table in tables:
-        rows, mine = _signed(table.rows)
-        used |= mine
-        rule = [":--", *(":--" if name in table.left else "--:" for name in table.header[1:])]
-        lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in (table.header, rule, *rows)]
-        parts += ["\n".join(lines), table.note]
-    return "\n\n".join(filter(None, [*parts, " ".join(explained(used))]))
+def markdown(table: Table) -> str:
+    """A table as a page has it: the cells, the note, what the marks mean. Paragraphs."""
+    rows, used = _signed(table.rows)
+    rule = [":--", *(":--" if name in table.left else "--:" for name in table.header[1:])]
+    lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in (table.header, rule, *rows)]
+    return "\n\n".join(filter(None, ["\n".join(lines), table.note, " ".join(explained(used))]))
 
 
 # --- terminal ---
 
 
 def terminal(table: Table, width: int) -> Drawn:
-    """The table for a terminal of ``width`` columns. Where it is too wide, headers are broken, then optional columns
-    left out, then the frame; then names are broken."""
+    """The table for a terminal of ``width`` columns. Where it is too wide, optional columns are left out, then the
+    frame; then names are broken."""
     rows, used = _signed(table.rows)
     cells_shown = [[_shown(cell) for cell in cells] for cells in rows]
     table = replace(table, rows=cells_shown, header=[_plain(name) for name in table.header])
-    broken, dropped = bool(table.cut) or _needed(table) > width, list[str]()
-    enough = _needed(table, broken)
+    dropped = list[str]()
     for name in table.optional:
-        if _needed(table, broken) > width and name in table.header:
+        if name in table.header and _needed(table) > width:
             dropped.append(name)
-            table = table.only([one for one in table.header if one != name])
-    room = LEAST + width - _needed(table, broken)
-    tight = room < LEAST
+            table = table.without(name)
+    tight = _needed(table) > width
     look: dict[str, Any] = {"title": escape(table.title) or None, "title_justify": "left", "caption_justify": "left"}
     if table.light or tight:
         padding = 0 if tight else (0, 1)
         look |= {"box": box.SIMPLE_HEAD, "pad_edge": False, "show_edge": not tight, "padding": padding}
     drawn = Drawn(show_header=any(name.strip() for name in table.header), **look)
-    titles = [_broken(table, i) if broken else name for i, name in enumerate(table.header)]
+    titles = [_broken(table, i) for i in range(len(table.header))]
     most = max(title.count("\n") for title in titles)
     for i, (name, title) in enumerate(zip(table.header, titles, strict=True)):
-        cut, left = name == table.cut, name in table.left
+        left = name in table.left
         numbers = all(str(cells[i]).strip().isdigit() or not cells[i] for cells in table.rows)
         drawn.add_column(
             "\n" * (most - title.count("\n")) + title,
-            justify="left" if cut or left or (not i and not numbers) else "right",
+            justify="left" if left or (not i and not numbers) else "right",
             no_wrap=not (left or (tight and not i)),
-            overflow="ellipsis" if cut else "fold",
-            max_width=room if cut else None,
+            overflow="fold",
         )
     for cells in table.rows:
         drawn.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in cells))
-    lost = f"[dim]A terminal of {enough} columns shows {_listed(dropped)} too.[/]" if dropped else ""
+    lost = f"[dim]A wider terminal shows {' and '.join(dropped)} too.[/]" if dropped else ""
     meaning = " ".join(explained(used - {OLDER}))
     drawn.caption = "\n".join(filter(None, [lost, escape(_plain(table.note)), meaning])) or None
     return drawn
@@ -161,29 +152,19 @@ def _plain(text: str) -> str:
 
 
 def _broken(table: Table, i: int) -> str:
-    """A header in lines that are no wider than the column's cells and the longest word."""
-    words = _words(table.header[i])
-    cells = (line for row in table.rows for line in str(row[i]).split("\n"))
+    """A header in lines that are no wider than the column's cells and its longest word; a ratio keeps its sign."""
+    words = table.header[i].replace("× ", "×\u00a0").split(" ")
+    cells = [line for row in table.rows for line in str(row[i]).split("\n")]
     return textwrap.fill(" ".join(words), max(map(len, ["-", *words, *cells])), break_on_hyphens=False)
 
 
-def _words(name: str) -> list[str]:
-    """Where a header may be broken: not behind the sign of a ratio."""
-    return name.replace("× ", "×\u00a0").split(" ")
-
-
-def _needed(table: Table, broken: bool = False) -> int:
-    """How many columns of a terminal hold the table, with headers broken at blanks, or not."""
+def _needed(table: Table) -> int:
+    """How many columns of a terminal hold the table."""
     total = 1
     for i, name in enumerate(table.header):
         lines = [line for row in table.rows for line in str(row[i]).split("\n")]
         longest = max(map(len, lines), default=0)
         if name in table.left:
             longest = max([min(longest, SHORT), *(len(word) for line in lines for word in line.split(" "))])
-        longest = LEAST if name == table.cut else longest
-        total += 3 + max([longest, *map(len, _words(name) if broken else [name])])
+        total += 3 + max([longest, *map(len, _broken(table, i).split("\n"))])
     return total
-
-
-def _listed(names: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table as Grid
+from msgspec.structs import asdict
 from rich.text import Text
 
 from common.catalog import catalog, device
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
-from common.catalog.problems import Problem
 from common.machine_code import sass
 from common.machine_code.summaries import SourceLine, Summary
-from common.records import current, records
-from common.records.entries import Point
+from common.records import entries, records
+from common.records.entries import Point, StepRow
 from common.records.records import Record
 from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
 from common.run.messages import Outcome, Tile
-from common.timing import tools
 from common.timing.ceilings import Ceilings
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
-_SHIPPED = "shipped ms"
-_OPTIONAL = (speeds.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
-LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
-_BAR = 20  # characters
-_INSTRUCTION = 46
+_NARROW = (speeds.SPREAD, *speeds.OPTIONAL)  # columns left out where there is no room
 _MOVES = ("shared load", "global load", "store")
-_HOT = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
 
 
 def steps(found: list[Step]) -> Table:
@@ -78,70 +68,33 @@ def _warned(what: str, why: str) -> Text:
 
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
-    """Times and rates of one preset's outcomes, in their order, beside those of the shipped record of this card, or
-    of the reference; those of the ``slow`` steps have a note."""
-    usual = statistics.mode([one.problem for one in outcomes if one.status == "right"] or [outcomes[0].problem])
-    timed = {outcome.step.name: outcome for outcome in outcomes if outcome.status == "right"}
-    same = (record for record in records.all_records(records.RESULTS) if record.gpu_name == gpu)
-    shipped = next(same, None) or records.other(records.REFERENCE_GPU)
-    apart: set[str] = set()
+    """Times and rates of one preset's outcomes, in ladder order; those of the ``slow`` steps have their clock behind
+    them. What could not be timed has no row."""
+    preset, size = str(outcomes[0].preset), outcomes[0].problem
+    record, right = records.nothing(), [one for one in outcomes if one.status == "right"]
+    record.data.ceilings = entries.Ceilings(**asdict(ceilings))
+    if right:
+        record.data.rows[preset] = {one.step.name: _row(one) for one in right}
+        size = record.usual(preset)
+    steps = [step for step in catalog.everything() if step.ladder == outcomes[0].step.ladder]
+    notes = {one.step.name: f"at {one.time.sm_mhz} MHz" for one in right if one.step.name in slow}
+    found = kinds.rows_of(record, preset, steps, notes=notes)
+    return replace(found, title=f"{preset}: {size} on {gpu}", optional=_NARROW)
 
-    def ms_of(name: str, problem: Problem) -> float | None:
-        """A step's time in this run, if it ran at the same size."""
-        one = timed.get(name)
-        if one and one.problem.flops == problem.flops:
-            return one.time.median_ms
-        apart.add(name)
-        return None
 
-    def cells(outcome: Outcome) -> dict[str, str]:
-        timing, step = outcome.time, outcome.step
-        earlier = catalog.predecessors(step) if step.predecessor else []
-        befores = [one.name for one in earlier if outcome.preset in catalog.presets(one)] or [step.name]
-        first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
-        derived = records.derive(outcome.problem, timing.median_ms, ceilings, step.precision)
-        note = speeds.note(outcome.problem, usual, timing if step.name in slow else None)
-        found = speeds.cells(
-            timing, derived, first, previous, outcome.prepare_ms or None, beside=outcome.beside, note=note
-        )
-        there = shipped.row(str(outcome.preset), step.name) if shipped else None
-        if there and there.shape == outcome.problem.shape() and not current.older(there, step.name):
-            found[_SHIPPED] = figures.milliseconds(there.timing.median_ms)
-        return found
-
-    found = {name: cells(outcome) for name, outcome in timed.items()}
-    header = [*speeds.HEADER, *speeds.further(found.values()), "prepare ms", *([_SHIPPED] if shipped else [])]
-    body: list[list[Cell]] = []
-    for outcome in outcomes:
-        name = outcome.step.name
-        mine = found.get(name, {}) if outcome.status == "right" else {"ms": _status(outcome)}
-        body.append([f"`{name}`", *(mine.get(title, "") for title in header[1:])])
-    notes = [f"No ratio to {', '.join(sorted(apart))}: not timed in this run at the same size."] if apart else []
-    notes += [f"Shipped: the record of {shipped.gpu_name}."] if shipped else []
-    title = f"{outcomes[0].preset}: {usual} on {gpu}"
-    header = speeds.titled(header, usual.ladder)
-    return Table(header, body, "\n".join(notes), title, optional=_OPTIONAL)
+def _row(one: Outcome) -> StepRow:
+    precision = None if one.step.precision == catalog.PRECISIONS[0] else one.step.precision
+    return StepRow(
+        source="", shape=one.problem.shape(), timing=one.time, prepare_ms=one.prepare_ms or None, workspace_bytes=0,
+        precision=precision, beside=one.beside,
+    )  # fmt: skip
 
 
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     """A preset's rows for the given steps, and the libraries', as another card's record has them."""
     found = kinds.rows_of(record, preset, steps)
-    days = sorted({record.run_of(row).date for row in record.rows(preset).values()})
-    said = f"Measured from {days[0]} to {days[-1]}. Rows of different days are less comparable."
-    title = f"{preset}, recorded on {record.title}"
-    return replace(found, title=title, note=said if len(days) > 1 else "", optional=_OPTIONAL)
-
-
-def compiled(outcomes: list[Outcome], architectures: tuple[str, ...]) -> Table:
-    """What was compiled for which architectures."""
-    rows: list[list[Cell]] = []
-    for outcome in outcomes:
-        built = outcome.kernels
-        targets = dict.fromkeys(item["architecture"] for item in built) or architectures
-        done: Cell = ", ".join(targets) if outcome.status == "right" else _status(outcome)
-        rows.append([outcome.step.name, ", ".join(sorted({item["kernel"] for item in built})), done])
-    header = ["step", "kernels", "compiled for"]
-    return Table(header, rows, left=header[1:])
+    note = f"Median on one {kinds.machine(record, record.rows(preset).values())}."
+    return replace(found, title=f"{preset}, recorded on {record.title}", note=note, optional=_NARROW)
 
 
 def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
@@ -157,14 +110,6 @@ def swept(title: str, points: list[Point], shipped: Tile) -> Table:
         note = "shipped" if point.tile == shipped else point.reason or ""
         rows.append([*(str(point.tile[name]) for name in shipped), time, note])
     return Table([*shipped, "ms", ""], rows, title=title, left=[""])
-
-
-def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
-    """Errors by step and tool."""
-    counts = {(tool, step.name): count for tool, step, count, _ in found}
-    names = dict.fromkeys(step.name for _, step, _, _ in found)
-    rows = [[name, *(str(counts[tool, name]) for tool in tools.TOOLS)] for name in names]
-    return Table(["step", *tools.TOOLS], rows, "; ".join(f"{t}: {said}" for t, said in tools.TOOLS.items()))
 
 
 def failed(found: list[tuple[str, str, str]]) -> Table:
@@ -183,27 +128,7 @@ def progress(found: list[Exercise], state: State) -> Table:
     return Table(header, rows, left=header[1:])
 
 
-# --- what a kernel became ---
-
-
-def full(step: str, kernel: Summary, listing: bool = True) -> Iterator[RenderableType]:
-    """What the kernel takes, what its hot loop does, by source line, and with ``listing`` the loop itself."""
-    yield Text(f"{title(step, kernel)}, compute capability {kernel['architecture']}", style="bold")
-    yield _grid(resources(kernel))
-    hot = kernel["hot"]
-    counted = f"{hot['total']} instructions, {hot['multiply_adds']} multiply-adds"
-    yield from ("", Text(f"{_HOT[hot['what']]}: {counted}", style="bold"))
-    rows = []
-    for what, count in hot["mix"].items():
-        share, style = count / hot["total"], "green" if what == "multiply-add" else ""
-        bar = Text("█" * round(share * _BAR), style=style)
-        rows.append((Text(what, style=style), str(count), f"{share:.1%}", bar, _widths(kernel, what, " x {} bit")))
-    yield _grid(rows, right=(1, 2))
-    yield from (_grid([(sentence,) for sentence in sentences(kernel)]), "")
-    if any(line["line"] for line in hot["lines"]):
-        yield from (by_line(hot["lines"]), "")
-    if listing:
-        yield from (hot_listing(kernel), "")
+# --- what kernels became ---
 
 
 def title(step: str, kernel: Summary) -> str:
@@ -211,71 +136,57 @@ def title(step: str, kernel: Summary) -> str:
     return step if kernel["kernel"] == step else f"{step}: {kernel['kernel']}"
 
 
-def resources(kernel: Summary) -> list[tuple[str, str]]:
-    """Name and value of what a kernel takes and what fits."""
-    fits = kernel["occupancy"]
-    grid, block = (" x ".join(map(str, _trimmed(kernel[key]))) for key in ("grid", "block"))
-    occupancy = "none: no block fits a multiprocessor"
-    if fits["blocks"]:
-        blocks = f"{fits['blocks']} block{'s' * (fits['blocks'] > 1)}"
-        occupancy = f"{fits['fraction']:.1%}: {blocks}, {fits['warps']} of {fits['max_warps']} warps"
-    spilled = f"{kernel['spill_bytes']} bytes spilled" if kernel["spill_bytes"] else "nothing spilled"
-    stack = f"a stack frame of {kernel['stack_bytes']} bytes" if kernel["stack_bytes"] else "no stack frame"
-    dynamic = kernel["dynamic_shared_bytes"]
-    asked = f" and {dynamic:,} asked for at launch" if dynamic else ""
-    limits = fits["block_limits"]
-    each = [f"{limit} by {name}" for name, limit in limits.items() if limit is not None and name != "blocks"]
-    return [
-        ("block", (f"{block} = " if " x " in block else "") + f"{kernel['threads']} threads; grid {grid}"),
-        ("registers", f"{kernel['registers']} per thread, {spilled}, {stack}"),
-        ("shared memory", f"{kernel['shared_bytes']:,} bytes per block{asked}"),
-        ("occupancy", occupancy),
-        ("", f"limited by {' and '.join(fits['limited_by'])}"),
-        ("", f"blocks that fit: {', '.join(each)}; at most {limits['blocks']}"),
-    ]
+def _told(kernel: Summary) -> dict[str, str]:
+    """What tables say of a kernel, by title."""
+    hot, fits = kernel["hot"], kernel["occupancy"]
+    shares = {what: hot["mix"].get(what, 0) for what in sass.CLASSES}
+    return {
+        "grid": " x ".join(map(str, kernel["grid"])),
+        "block": " x ".join(map(str, kernel["block"])),
+        "threads per block": str(kernel["threads"]),
+        "registers": str(kernel["registers"]),
+        "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
+        "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
+        "blocks per multiprocessor": str(fits["blocks"]),
+        "warps per multiprocessor": f"{fits['warps']} of {fits['max_warps']}",
+        "occupancy": f"{fits['fraction']:.0%}",
+        "limited by": ", ".join(fits["limited_by"]),
+        "hot loop": hot["what"],
+        "instructions": str(hot["total"]),
+        **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
+        "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
+        "FMA per shared load": _number(hot["fma_per_shared_load"]),
+        "shared floats per FMA": _number(hot["floats_per_fma"]),
+        **{f"{what}s x bits": _widths(hot["widths"].get(what, {})) for what in _MOVES},
+    }
 
 
-def sentences(kernel: Summary) -> list[str]:
-    """What the mix says, in words."""
-    hot = kernel["hot"]
-    if not hot["multiply_adds"]:
-        return ["it multiplies nothing: it moves or reorders data"]
-    found = [f"useful: {hot['useful']:.1%} of the instructions multiply and add"]
-    if hot["fma_per_shared_load"] is not None:
-        found.append(
-            f"{hot['fma_per_shared_load']:.3g} multiply-adds per shared load, "
-            f"{hot['floats_per_fma']:.3g} shared floats per multiply-add"
-        )
-    if hot["as_single_loads"] and (hot["floats_per_fma"] or 0) >= 1:
-        one_in = 1 / hot["as_single_loads"]
-        found.append(f"one load for each of these floats, and nothing else: 1 in {one_in:.3g} would be useful")
-    return found
+def _widths(widths: dict[str, int]) -> str:
+    return ", ".join(f"{count} x {bits}" for bits, count in widths.items())
 
 
-def by_line(lines: list[SourceLine]) -> Group:
-    """Each source line of a hot loop, and below it the instructions that it became."""
-    home = _home(lines)
-    parts: list[RenderableType] = [Text("  line  source, and what it became", style="dim")]
+def side_by_side(found: list[tuple[str, Summary]]) -> Table:
+    """What kernels take, and what the instructions of their hot loops are for: one column each."""
+    told = [_told(kernel) for _, kernel in found]
+    present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
+    names = [name for name in told[0] if name not in sass.CLASSES or name in present]
+    header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
+    body = [["  " * (name == "limited by") + name, *(one[name] for one in told)] for name in names]
+    return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
+
+
+def by_line(name: str, kernel: Summary) -> Table:
+    """Each source line of a kernel's hot loop, and the instructions that it became."""
+    lines: list[SourceLine] = kernel["hot"]["lines"]
+    files = [line["file"] for line in lines if line["line"]]
+    home = max(files, key=files.count, default="")  # whose name need not be repeated
+    rows: list[list[Cell]] = []
     for line in lines:
+        place = "" if line["file"] == home else f"{line['file'].rsplit('/', 1)[-1]}:"
         mix = ", ".join(f"{count} {what}" for what, count in line["mix"].items())
-        parts += [_cut(f"{_place(line, home):>6}  {line['text']}"), Padding(Text(mix, style="dim"), (0, 0, 0, 8))]
-    return Group(*parts)
-
-
-def hot_listing(kernel: Summary) -> Group:
-    """The hot loop's first instructions, with the source line beside each group of them."""
-    groups, what = kernel["hot"]["groups"], "kernel" if kernel["hot"]["what"] == "kernel" else "loop"
-    home = _home(groups)
-    parts = [Text(f"  {f'instructions of the {what}':{_INSTRUCTION}}  line  source", style="dim")]
-    for group in groups:
-        source = f"  {_place(group, home):>4}  {group['text']}"
-        for _, text in group["instructions"]:
-            parts.append(_cut(f"  {text:{_INSTRUCTION}}{source}"))
-            source = ""
-    more = len(parts) - 1 - LISTED_ROWS
-    if more > 0:
-        parts[-more:] = [Text(f"  ... and {more} more instructions: --sass shows all", style="dim")]
-    return Group(*parts)
+        rows.append([f"{place}{line['line']}" if line["line"] else "", Text(line["text"]), mix])
+    header = ["line", "source", "instructions"]
+    return Table(header, rows, title=title(name, kernel), left=header[1:], light=True)
 
 
 def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
@@ -287,81 +198,8 @@ def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
         yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
 
 
-# --- several kernels ---
-
-
-def _told(kernel: Summary) -> dict[str, str]:
-    """What tables of several kernels say of one, by title."""
-    hot, fits = kernel["hot"], kernel["occupancy"]
-    shares = {what: hot["mix"].get(what, 0) for what in sass.CLASSES}
-    return {
-        "threads per block": str(kernel["threads"]),
-        "registers": str(kernel["registers"]),
-        "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
-        "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
-        "occupancy": f"{fits['fraction']:.0%}",
-        "limited by": ", ".join(fits["limited_by"]),
-        "hot loop": hot["what"],
-        "instructions": str(hot["total"]),
-        **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
-        "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
-        "FMA per shared load": _number(hot["fma_per_shared_load"]),
-        "shared floats per FMA": _number(hot["floats_per_fma"]),
-        **{f"{what}s x bits": _widths(kernel, what, " x {}") for what in _MOVES},
-    }
-
-
-def side_by_side(found: list[tuple[str, Summary]]) -> Table:
-    """Figures of several kernels, one column each."""
-    told = [_told(kernel) for _, kernel in found]
-    present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
-    names = [name for name in told[0] if name not in sass.CLASSES or name in present]
-    header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
-    body = [["  " * (name == "limited by") + name, *(one[name] for one in told)] for name in names]
-    return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
-
-
-# --- cells and places ---
-
-
-def _widths(kernel: Summary, what: str, form: str) -> str:
-    widths = kernel["hot"]["widths"].get(what, {})
-    return ", ".join(f"{count}{form.format(bits)}" for bits, count in widths.items())
-
-
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
-
-
-def _home(places: Sequence[SourceLine]) -> str:
-    """The file most of the places are in: its name need not be repeated."""
-    files = [place["file"] for place in places if place["line"]]
-    return max(files, key=files.count, default="")
-
-
-def _place(place: SourceLine, home: str) -> str:
-    if not place["line"]:
-        return ""
-    return str(place["line"]) if place["file"] == home else f"{place['file'].rsplit('/', 1)[-1]}:{place['line']}"
-
-
-def _trimmed(extents: list[int]) -> list[int]:
-    """Extents without the ones at their end."""
-    return _trimmed(extents[:-1]) if len(extents) > 1 and extents[-1] == 1 else extents
-
-
-def _cut(text: str) -> Text:
-    return Text(text.rstrip(), no_wrap=True, overflow="ellipsis")
-
-
-def _grid(rows: Sequence[Sequence[str | Text]], right: tuple[int, ...] = ()) -> Grid:
-    """Rows without lines, indented by two; columns ``right`` are aligned so."""
-    table = Grid(box=None, show_header=False, padding=(0, 0, 0, 2), pad_edge=True)
-    for i in range(len(rows[0]) if rows else 0):
-        table.add_column(justify="right" if i in right else "left")
-    for cells in rows:
-        table.add_row(*cells)
-    return table
 
 
 # --- lines of progress ---

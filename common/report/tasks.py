@@ -74,34 +74,28 @@ def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
 
 
 def draw_task(unit: Draw) -> DrawResult:
-    """Draw one unit in this process."""
-    with stages.stage("charts"):
-        pngs = _drawn(unit)
-        both = [path for one in pngs for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
-        return DrawResult(status="right", files=[path.relative_to(catalog.ROOT).as_posix() for path in both])
-
-
-def _drawn(unit: Draw) -> list[Path]:
-    """Draw a unit; returns the PNG files, or its other one."""
+    """Draw one unit in this process; of charts and pictures beside each PNG its SVG, if it has one."""
     from common.report import charts, traces
 
-    if unit.what in ("own", "shipped"):
-        record = Record.load(_record(unit))
-        folder = record.folder / "charts" / record.slug
-        if unit.ladder:
-            written = charts.draw_ladder(record, unit.ladder, folder)
+    with stages.stage("charts"):
+        if unit.what in ("own", "shipped"):
+            record = Record.load(_record(unit))
+            folder = record.folder / "charts" / record.slug
+            if unit.ladder:
+                written = charts.draw_ladder(record, unit.ladder, folder)
+            else:
+                written = charts.draw_worth(record, folder)
+                for script in _lessons_charts():
+                    written += catalog.load_file(script).draw_card(record, folder)
+        elif unit.what == "lesson":
+            script = _script(unit.name)
+            written = catalog.load_file(script).draw(script.parent)
+        elif unit.what == "trace":
+            written = [traces.write(catalog.find(unit.name))]
         else:
-            written = charts.draw_worth(record, folder)
-            for script in _lessons_charts():
-                written += catalog.load_file(script).draw_card(record, folder)
-    elif unit.what == "lesson":
-        script = _script(unit.name)
-        written = catalog.load_file(script).draw(script.parent)
-    elif unit.what == "trace":
-        written = [traces.write(catalog.find(unit.name))]
-    else:
-        written = charts.draw_code(records.load_code())
-    return list(written)
+            written = charts.draw_code(records.load_code())
+        files = [path for one in written for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
+        return DrawResult(status="right", files=[path.relative_to(catalog.ROOT).as_posix() for path in files])
 
 
 def _digests(files: Iterable[str]) -> dict[str, str]:

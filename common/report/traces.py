@@ -10,17 +10,15 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import asdict, replace
 from rich.text import Text
 
-from common.catalog import cache, catalog, schema, store
+from common.catalog import cache, catalog, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
-from common.catalog.schema import Amount, Count, Extent, Name
 from common.explain import faults as explained
 from common.report.table import Cell, Table
 from common.run import isolate
@@ -37,84 +35,21 @@ NO_FAULT = "nothing out of bounds, no race, no uninitialised value stored"
 _QUICK_SECONDS = 20.0
 
 
-class Request(Struct, array_like=True, omit_defaults=True):
-    """One warp's request: ``runs`` of neighbouring lanes, each how many, the first one's byte offset (None: they ask
-    for nothing), the stride in bytes. Of shared memory also how many lanes are served ``together``, and wavefronts.
-    """
+Kept = dict[str, Any]
+"""A step's trace, or one of its kernels, as ``results/traces/STEP.json`` and the page's script have it.
 
-    warp: Count
-    runs: list[tuple[Extent, int | None, int]]
-    together: Count = 0
-    wavefronts: Count = 0
-
-
-class Access(Struct):
-    """As :class:`common.trace.messages.TracedAccess`, with the first requests that were ``seen``."""
-
-    line: Extent
-    space: Name
-    op: Name
-    array: str
-    bits: Extent
-    accesses: Count
-    requests: Count
-    moved: Count
-    ideal: Count
-    seen: list[Request] = []
-
-
-class Span(Struct, array_like=True):
-    """As :class:`common.trace.messages.TracedSpan`."""
-
-    stage: Name
-    state: Name
-    start: Count
-    end: Count
-    line: Count
-
-
-class Fault(Struct):
-    """A fault in one sentence."""
-
-    line: Count | None
-    text: Name
-
-
-class Kernel(Struct):
-    """What one kernel did in the traced block; the names as in :class:`common.trace.messages.TracedKernel`. ``file``
-    is from the checkout's root, or where it lies outside, whole; ``loads`` are instructions for each multiply-add,
-    by memory; ``says`` are the :func:`sentences`."""
-
-    name: Name
-    file: Name
-    grid: list[Count]
-    block: list[Count]
-    blocks: Extent
-    fma: Count
-    fma_lines: dict[str, Count]
-    loads: dict[str, Amount]
-    says: list[str]
-    accesses: list[Access]
-    faults: list[Fault]
-    pipeline: list[Span]
-
-    def moved(self, space: str) -> int:
-        """Sectors or wavefronts of all accesses to one memory."""
-        return sum(access.moved for access in self.accesses if access.space == space)
-
-
-class StepTrace(Struct, omit_defaults=True):
-    """A step's kernels at one shape; ``main`` is the main one's place among them, ``source`` a digest of the code."""
-
-    shape: Name
-    kernels: list[Kernel]
-    main: Count
-    source: str = ""
-
-    @property
-    def chief(self) -> Kernel:
-        """The main kernel."""
-        return self.kernels[self.main]
+A trace: ``shape``; ``kernels``; ``main``, the main one's place among them; in a file ``source``, the code's digest.
+A kernel, as :class:`common.trace.messages.TracedKernel`, but
+``file``      from the checkout's root, or where it lies outside, whole
+``loads``     instructions for each multiply-add, by memory
+``says``      its :func:`sentences`
+``accesses``  of these the first requests ``seen``, each: the warp; runs of neighbouring lanes (:func:`packed`); of
+              shared memory how many lanes are served together, and wavefronts
+``faults``    line and text
+``pipeline``  spans: stage, state, start, end, line
+"""
+_ACCESS = ("line", "space", "op", "array", "bits", "accesses", "requests", "moved", "ideal")
+_SPAN = ("stage", "state", "start", "end", "line")
 
 
 def problem(step: Step) -> Problem:
@@ -123,41 +58,48 @@ def problem(step: Step) -> Problem:
     return Hgemm(usual.M, usual.N, 2 * usual.K) if isinstance(usual, Hgemm) else usual
 
 
-def of(found: Traced, at: Problem | str) -> StepTrace:
+def of(found: Traced, at: Problem | str) -> Kept:
     """What is shown of a trace that was taken with ``kept=KEPT``."""
-    kernels = []
-    for kernel in found.kernels:
-        loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in _MEMORIES}
-        told = {
-            **asdict(kernel),
-            "file": store.shown(Path(kernel.file)),
-            "loads": {space: each for space, each in loads.items() if each},
-            "says": list(sentences(kernel)),
-            "accesses": [
-                {**asdict(access), "seen": [_request(access, one) for one in access.seen]}
-                for access in kernel.accesses
-                if access.space in _MEMORIES
-            ],
-            "faults": [Fault(fault.line, fault_sentence(fault)) for fault in kernel.faults],
-            "pipeline": [Span(**asdict(span)) for span in kernel.pipeline if span.start < TICKS],
-        }
-        kernels.append(msgspec.convert(told, Kernel))
-    return StepTrace(str(at), kernels, found.kernels.index(found.main))
+    kernels = [_kernel(kernel) for kernel in found.kernels]
+    return {"shape": str(at), "kernels": kernels, "main": found.kernels.index(found.main)}
 
 
-def _request(access: TracedAccess, request: TracedRequest) -> Request:
+def _kernel(kernel: TracedKernel) -> Kept:
+    loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in _MEMORIES}
+    return {
+        "name": kernel.name,
+        "file": store.shown(Path(kernel.file)),
+        "grid": kernel.grid,
+        "block": kernel.block,
+        "blocks": kernel.blocks,
+        "fma": kernel.fma,
+        "fma_lines": kernel.fma_lines,
+        "loads": {space: each for space, each in loads.items() if each},
+        "says": list(sentences(kernel)),
+        "accesses": [
+            {key: getattr(one, key) for key in _ACCESS} | {"seen": [_request(one, request) for request in one.seen]}
+            for one in kernel.accesses
+            if one.space in _MEMORIES
+        ],
+        "faults": [{"line": fault.line, "text": fault_sentence(fault)} for fault in kernel.faults],
+        "pipeline": [[getattr(span, key) for key in _SPAN] for span in kernel.pipeline if span.start < TICKS],
+    }
+
+
+def _request(access: TracedAccess, request: TracedRequest) -> list[Any]:
     runs = packed(request.places)
     if access.space != "shared":
-        return Request(request.warp, runs)
+        return [request.warp, runs, 0, 0]
     words = np.array([[0 if place is None else place // WORD_BYTES for place in request.places]])
     active = np.array([[place is not None for place in request.places]])
     width, write = max(1, access.bits // 8 // WORD_BYTES), access.op in ("write", "copy")
     together = served_together(words, active, width, write)
-    return Request(request.warp, runs, together, wavefronts(words, active, width, write).moved)
+    return [request.warp, runs, together, wavefronts(words, active, width, write).moved]
 
 
 def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
-    """Places lane by lane as runs, see :class:`Request`.
+    """Places lane by lane, in bytes, as runs: how many lanes, the first one's place (None: they ask for nothing), and
+    the stride.
 
     >>> packed([0, 4, 8, None, None, 7])
     [(3, 0, 4), (2, None, 0), (1, 7, 0)]
@@ -181,23 +123,23 @@ def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
 # --- the files ---
 
 
-def load(step: Step, folder: Path = FOLDER) -> StepTrace:
-    """A step's kept trace. Raises StoreError if there is none, SchemaError if it is not one."""
-    path = folder / f"{step.name}.json"
-    return schema.read(store.read_json(path), StepTrace, store.shown(path))
+def load(step: Step, folder: Path = FOLDER) -> Kept:
+    """A step's kept trace. Raises StoreError if there is none."""
+    found: Kept = store.read_json(folder / f"{step.name}.json")
+    return found
 
 
-def fitting(folder: Path = FOLDER) -> dict[str, StepTrace]:
-    """The kept traces whose lines are those of the files as they are, by step. Raises SchemaError, StoreError."""
+def fitting(folder: Path = FOLDER) -> dict[str, Kept]:
+    """The kept traces whose lines are those of the files as they are, by step. Raises StoreError."""
     steps = [step for step in catalog.steps() if (folder / f"{step.name}.json").is_file()]
-    return {step.name: found for step in steps if (found := load(step, folder)).source == _source(step)}
+    return {step.name: found for step in steps if (found := load(step, folder)).get("source") == _source(step)}
 
 
 def write(step: Step, folder: Path = FOLDER) -> Path:
     """Trace a step in this process and write its file, one line for each access. Raises TraceError."""
     at = problem(step)
     found = trace.run(catalog.load(step.path, step.ladder), at, kept=KEPT)
-    text = msgspec.json.encode(replace(of(found, at), source=_source(step))).decode()
+    text = msgspec.json.encode({**of(found, at), "source": _source(step)}).decode()
     for mark in ('{"name":', '{"line":', '"pipeline":'):
         text = text.replace(mark, f"\n{mark}")
     path = folder / f"{step.name}.json"
@@ -278,18 +220,14 @@ def comparison(traces: dict[str, Traced]) -> str:
     (first, before), (second, after) = ((name, cost.loads_per_fma(found)) for name, found in traces.items())
     if not (before and after):
         return f"{second if before else first} has no float32 multiply-add: its loads cannot be compared."
-    parts: list[str] = []
-    for memory in ("shared", "global", "constant"):
-        of, each = ("its", "") if parts else (f"{first}'s", " per multiply-add")
-        if before[memory]:
-            parts.append(f"{_ratio(after[memory] / before[memory])} of {of} {memory} loads{each}")
-        elif after[memory]:
-            parts.append(f"{_ratio(after[memory])} {memory} loads{each} where {first} needs none")
-    return f"{second} needs {', '.join(parts[:-1])}{', and ' if parts[1:] else ''}{parts[-1]}."
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"
+    parts = []
+    for memory in _MEMORIES:
+        was, now = before[memory], after[memory]
+        if was:
+            parts.append(f"{now / was:#.3g} of {first}'s {memory} loads")
+        elif now:
+            parts.append(f"{now:.2g} {memory} loads where {first} needs none")
+    return f"For each multiply-add {second} needs {', '.join(parts)}."
 
 
 # --- for the terminal: tables ---
@@ -329,33 +267,23 @@ def traced(kernel: TracedKernel) -> list[Table]:
 
 
 def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
-    header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "lanes per address"]
-    header += ["bytes", "source"]
-    rows: list[list[Cell]] = [
-        [
-            str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), f"{a.requests:,}",
-            f"{a.per_request:.2f}", f"{a.ideal_per_request:.2f}", _efficiency(a.efficiency),
-            f"{a.lanes_per_address:.3g}", f"{a.bytes_moved:,}" if a.bytes_moved else "", Text(a.text),
-        ]
-        for a in accesses
-    ]  # fmt: skip
+    header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "source"]
+    rows: list[list[Cell]] = []
+    for a in accesses:
+        sums = _sums(a.requests, a.moved, a.ideal)
+        rows.append([str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *sums, Text(a.text)])
     if len(accesses) > 1:
-        # no request reaches memory if all are out of bounds
-        requests, moved, ideal, each, distinct = (
-            max(1, sum(getattr(a, key) for a in accesses))
-            for key in ("requests", "moved", "ideal", "accesses", "distinct")
-        )
-        moved_bytes = sum(a.bytes_moved for a in accesses)
-        rows.append([
-            "", "total", "", f"{requests:,}", f"{moved / requests:.2f}", f"{ideal / requests:.2f}",
-            _efficiency(ideal / moved), f"{each / distinct:.3g}", f"{moved_bytes:,}" if moved_bytes else "", "",
-        ])  # fmt: skip
-    table = Table(header, rows, "", title, ["access"], ["lanes per address", "source"], cut="source", light=True)
-    return table if any(a.bytes_moved for a in accesses) else table.only([one for one in header if one != "bytes"])
+        total = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
+        rows.append(["", "total", "", *_sums(*total), ""])
+    return Table(header, rows, "", title, ["access", "source"], ["source"], light=True)
 
 
-def _efficiency(value: float) -> Text:
-    return Text(f"{100 * value:.0f}%", style="default" if value > 0.99 else "yellow" if value > 0.5 else "red")
+def _sums(requests: int, moved: int, ideal: int) -> list[Cell]:
+    """No request reaches memory if all are out of bounds."""
+    each, least = (f"{value / max(requests, 1):.2f}" for value in (moved, ideal))
+    share = ideal / moved if moved else 1.0
+    style = "default" if share > 0.99 else "yellow" if share > 0.5 else "red"
+    return [f"{requests:,}", each, least, Text(f"{100 * share:.0f}%", style=style)]
 
 
 def _point(point: tuple[int, ...]) -> str:
@@ -366,10 +294,11 @@ def _point(point: tuple[int, ...]) -> str:
 
 _DEAR = 1.5  # times what it had to move: an access is told from there on
 _TOLD = 8  # accesses
+_WASTED = {"global": ("not coalesced", "sectors of 32 bytes"), "shared": ("bank conflicts", "wavefronts")}
 
 
 def summary(kernel: TracedKernel) -> str:
-    """How often a kernel was launched, and with what grid."""
+    """How often a kernel was launched, and with what grid and block."""
     times = f"{kernel.launches:,} times, first with " if kernel.launches > 1 else ""
     grid, block = (" x ".join(str(extent) for extent in point) for point in (kernel.grid, kernel.block))
     return f"{kernel.name} was launched {times}{grid} block{'s' * (kernel.grid != (1, 1, 1))} of {block} threads."
@@ -377,20 +306,17 @@ def summary(kernel: TracedKernel) -> str:
 
 def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
     """Accesses that move much more than they have to, the dearest first."""
-    found = [(one.moved - one.ideal, kernel, one) for kernel in kernels for one in kernel.accesses if _dear(one)]
-    found.sort(key=lambda each: -each[0])
-    lines = [_dear_access(kernel, one) for _, kernel, one in found[:_TOLD]]
+    found = [
+        (one.moved - one.ideal, Path(kernel.file).name, one)
+        for kernel in kernels
+        for one in kernel.accesses
+        if one.space in _WASTED and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
+    ]
+    lines = []
+    for _, file, one in sorted(found, key=lambda each: -each[0])[:_TOLD]:
+        why, unit = _WASTED[one.space]
+        verb = "reads" if one.op in ("read", "copy") else "writes"
+        each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
+        lines.append(f"{file}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}")
     more = len(found) - len(lines)
     return [*lines, f"... and {more} more such accesses"] if more else lines
-
-
-def _dear(one: TracedAccess) -> bool:
-    return one.space in ("global", "shared") and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
-
-
-def _dear_access(kernel: TracedKernel, one: TracedAccess) -> str:
-    unit = "sectors of 32 bytes" if one.space == "global" else "wavefronts"
-    why = "not coalesced" if one.space == "global" else "bank conflicts"
-    verb = "reads" if one.op in ("read", "copy") else "writes"
-    each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
-    return f"{Path(kernel.file).name}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}"

@@ -1,6 +1,5 @@
 """What the book is built from: links turned, code left alone, a target that is missing named."""
 
-import json
 import re
 
 import pytest
@@ -16,6 +15,7 @@ def folder(tmp_path):
     (tmp_path / "lessons" / "01_one" / "one.py").write_text('"""one: the first.\n"""\n')
     (tmp_path / "lessons" / "01_one" / "README.md").write_text("# One\n")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "note.ipynb").write_text("{}")
     return tmp_path
 
 
@@ -36,11 +36,11 @@ def staged(folder, monkeypatch):
 def test_links_lead_to_pages(staged):
     text, to = staged(
         "[lesson](lessons/01_one/README.md#part) [code](lessons/01_one/one.py) [folder](lessons/01_one/) "
-        "[none](empty) [out](https://example.org/a.md) [here](#place)\n"
+        "[none](empty) [note](note.ipynb) [out](https://example.org/a.md) [here](#place)\n"
     )
     assert text == (
         "[lesson](lessons/01_one/index.md#part) [code](lessons/01_one/one.code.md) [folder](lessons/01_one/index.md) "
-        "none [out](https://example.org/a.md) [here](#place)\n"
+        "none note [out](https://example.org/a.md) [here](#place)\n"
     )
     page = (to / "lessons/01_one/one.code.md").read_text()
     assert page.startswith("---\norphan: true\n---\n# one\n")
@@ -56,22 +56,6 @@ def test_links_in_code_are_left_alone(staged, fence):
 def test_a_link_to_nothing_names_page_and_line(staged):
     with pytest.raises(ValueError, match=r"^README\.md:6: link to 'lessons/gone\.md': there is no such file$"):
         staged("# A\n\n```\ncode\n```\n[gone](lessons/gone.md)\n")
-
-
-def test_a_notebook_is_read_cell_by_cell(folder, staged):
-    cells = [
-        ("markdown", ["# Title\n", "\n", "[one](../lessons/01_one/one.py)"]),
-        ("code", ["print(1)\n", "[a](gone.md)\n"]),
-        ("markdown", ["```\nlast\n```"]),
-    ]
-    book = {"cells": [{"cell_type": kind, "source": source, "outputs": []} for kind, source in cells]}
-    (folder / "lessons" / "note.ipynb").write_text(json.dumps(book))
-    text, to = staged("[it](lessons/note.ipynb)\n")
-    assert text == "[it](lessons/note.md)\n"
-    assert (to / "lessons" / "note.md").read_text() == (
-        "# Title\n\nThe cells of the notebook `lessons/note.ipynb`.\n\n[one](01_one/one.code.md)\n\n"
-        "```python\nprint(1)\n[a](gone.md)\n```\n\n```\nlast\n```\n"
-    )
 
 
 def test_every_step_has_a_page_in_its_lessons_navigation(tmp_path):

@@ -370,7 +370,7 @@ def test_a_bench_tells_what_failed_and_tries_alone_what_failed_together(ask, mon
 def test_trace_shows_both_steps_and_the_sentence_last(ask):
     seen = ask("trace gemm_naive gemm_tuned")
     assert seen.out.index("gemm_naive at M=") < seen.out.index("gemm_tuned at M=")
-    assert seen.out.splitlines()[-1] == "gemm_tuned needs 1.00 of gemm_naive's global loads per multiply-add."
+    assert seen.out.splitlines()[-1] == "For each multiply-add gemm_tuned needs 1.00 of gemm_naive's global loads."
 
 
 def test_a_step_that_takes_long_is_named_where_there_is_no_bar(monkeypatch, capsys):

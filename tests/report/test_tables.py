@@ -81,15 +81,15 @@ def cells(words, record, code=NO_CODE):
 
 
 def test_a_rate_of_integers_is_no_flop():
-    assert speeds.titled(speeds.HEADER, "igemm")[5] == "GOP/s"
-    assert speeds.titled(speeds.HEADER, "fp8gemm") == speeds.HEADER
+    assert speeds.titles([], "igemm")["GFLOP/s"] == "GOP/s"
+    assert list(speeds.titles([], "fp8gemm").values()) == speeds.HEADER
 
 
 def test_a_ladder_table(own):
     header, _, first, fp32, tf32 = cells("ladder gemm-2048", own)
-    assert header == ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
-    assert first == ["`gemm_naive`", "17.2", "17.2–17.2", "1.00", "1.00", "1,000", "3", "10.0"]
-    assert fp32 == ["*cuBLAS FP32* (row-major)", "3.44", "3.44–3.44", "5.00", "", "5,000", "15", "50.0"]
+    assert header == ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
+    assert first == ["`gemm_naive`", "17.2", "17.2–17.2", "1.00", "1.00", "1,000", "10.0"]
+    assert fp32 == ["*cuBLAS FP32* (row-major)", "3.44", "3.44–3.44", "5.00", "", "5,000", "50.0"]
     assert (tf32[3], tf32[-1]) == ("34.36", "")  # the FP32 floor does not bind the tensor cores
 
 
@@ -171,7 +171,7 @@ figures.load_kinds()
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "code": "gemm_naive",
-        "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
+        "profile": "gemm-2048 gemm_naive stall", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
         "lines": "gemm_naive", "exercises": "01_naive",
         "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
         "swept": "gemm-4096 gemm_coarsened gemm_tuned", "picture": "training-curves the curves",
@@ -195,7 +195,7 @@ def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(ow
     assert "| `conv2d_tensor_core` † |" in text
     assert "| `conv2d_naive` |" in text
     assert [one in text for one in (rounded, half, split)] == [True, False, False]
-    assert re.search(r"^\| \[`hgemm_mma`\]\([\w./]+\) ‡ \|", pages.summary(own), re.MULTILINE)
+    assert "| `hgemm_mma` ‡ |" in pages.summary(own)
     assert "‡" not in page("code gemm_naive", own)
 
 
@@ -214,20 +214,20 @@ def outcome(name, preset="hgemm-4096", status="right", ms=1.0, **fields):
 
 def shown(found):
     drawn = table.terminal(found, 200)
-    return drawn, {column.header: list(column.cells) for column in drawn.columns}
+    return drawn, {" ".join(column.header.split()): list(column.cells) for column in drawn.columns}
 
 
 def test_the_terminal_shows_ratio_and_sign(own):
     found = [outcome("hgemm_mma"), outcome("hgemm_shared", beside=BESIDE["hgemm_shared"])]
     found.append(outcome("hgemm_swizzled", status="wrong"))
     drawn, columns = shown(tables.times(found, CEILINGS, "a card"))
-    assert columns["step"] == ["hgemm_mma ‡", "hgemm_shared ‡", "hgemm_swizzled ‡"]
-    assert columns["× cuBLAS FP16"] == ["", "0.36 (0.35–0.38)", ""]
-    assert "wrong" in columns["ms"][2]
-    assert drawn.caption == f"Shipped: the record of NVIDIA H200.\n‡ {table.SIGNS['‡']}"
+    assert columns["step"] == ["hgemm_mma ‡", "hgemm_shared ‡"]  # what is wrong has a complaint
+    assert columns["× cuBLAS FP16"] == ["", "0.36 (0.35–0.38)"]
+    assert drawn.caption == f"‡ {table.SIGNS['‡']}"
     drawn, columns = shown(tables.times([outcome("gemm_naive", "gemm-4096")], CEILINGS, "a card"))
-    assert drawn.caption == "Shipped: the record of NVIDIA H200."
+    assert drawn.caption is None
     assert "× cuBLAS FP16" not in columns
+    assert not tables.times([outcome("gemm_naive", "gemm-4096", "wrong")], CEILINGS, "a card").rows
     own.data.rows["hgemm-4096"]["hgemm_mma"].source = "0" * 64
     _, columns = shown(tables.recorded(own, "hgemm-4096", [one.step for one in found]))
     assert columns["step"][:2] == ["hgemm_mma ‡ (older code)", "hgemm_shared ‡"]
@@ -238,16 +238,12 @@ def test_a_ratio_is_to_a_step_that_was_timed():
     def ratios(*outcomes):
         found = tables.times(list(outcomes), CEILINGS, "a card")
         columns = dict(zip(found.header, zip(*found.rows, strict=True), strict=True))
-        return list(columns["× first"]), list(columns["× previous"]), found.note
+        return list(columns["× first"]), list(columns["× previous"])
 
     naive, tiled, coarse = (
         outcome(name, "gemm-2048", ms=ms)
         for name, ms in (("gemm_naive", 2.0), ("gemm_shared_tile", 1.0), ("gemm_coarsened", 0.5))
     )
-    first, previous, said = ratios(naive, tiled, coarse)
-    assert (first, previous) == (["1.00", "2.00", "4.00"], ["1.00", "2.00", "2.00"])
-    assert "No ratio" not in said
-    first, previous, said = ratios(outcome("gemm_naive", "gemm-2048", "wrong"), tiled, coarse)
-    assert (first, previous) == (["", "", ""], ["", "", "2.00"])
-    assert "No ratio to gemm_naive: not timed in this run at the same size." in said
-    assert ratios(coarse)[:2] == ([""], [""])
+    assert ratios(naive, tiled, coarse) == (["1.00", "2.00", "4.00"], ["1.00", "2.00", "2.00"])
+    assert ratios(outcome("gemm_naive", "gemm-2048", "wrong"), tiled, coarse) == (["", ""], ["", "2.00"])
+    assert ratios(coarse) == ([""], [""])

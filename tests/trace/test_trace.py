@@ -282,11 +282,19 @@ def shipped():
 
 
 def test_hardware_and_tracer_agree_or_the_note_says_why():
-    table = agreement.table(shipped().data.agreement)
-    assert "Not explained" not in table.note
-    for cells in table.rows:
-        ratios = [float(found) for found in re.findall(r"\((\d+\.\d+|inf)\)", " ".join(cells[2:-1]))]
-        assert cells[-1] or all(0.99 <= ratio <= 1.01 for ratio in ratios), cells
+    """But for conflicts of shared writes, of which the hardware has a few more, and for HFMA2.MMA, 1,024 each."""
+    found = shipped().data.agreement
+    note = agreement.table(found).note
+    for step in catalog.everything():
+        on_tensor_cores = catalog.on_tensor_cores(step, RAGGED[step.ladder][0])
+        for kernel in (one for shape in found.get(step.name, {}).values() for one in shape.kernels):
+            for key in agreement.COLUMNS:
+                ratio = agreement.ratio(kernel.hardware, key, kernel.trace)
+                known = key == "shared_store_wavefronts" and 1 < (ratio or 0) < 1.1
+                beyond = kernel.hardware.ffma_threads - kernel.trace.ffma_threads
+                known |= key == "ffma_threads" and not on_tensor_cores and beyond > 0 and beyond % 1024 == 0
+                if ratio is not None and not 0.99 <= ratio <= 1.01 and not known:
+                    assert f"`{kernel.kernel}`" in note, (step.name, kernel.kernel, key, ratio)
 
 
 def test_a_profile_at_full_size_agrees():
@@ -333,30 +341,26 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
         launches = 2 if step == "conv2d_unroll_gemm" else 1
         assert found.hardware.load_requests == 1000 * launches
         assert found.trace.load_requests > 0
-        assert (found.compiled is not None) == (kernel == "multiply_columns")
         ratio = agreement.ratio(found.hardware, "load_requests", found.trace)
         assert ratio == 1000 * launches / found.trace.load_requests
     table = agreement.table(record.data.agreement)
-    notes = table.note.split("\n\n")
     assert [cells[0] for cells in table.rows] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
-    assert notes[0] == "(1) Not explained."
-    assert "128-bit load. Counted that way:" in notes[1]
+    assert re.search(r"^`multiply_columns`: .*128-bit load", table.note, re.MULTILINE)
 
 
 def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
     recorded = shipped().data.agreement
     for name in ("gemm_tuned", "conv2d_unroll_gemm", "conv2d_register_tiled"):
         pairs = agreement.cases([catalog.find(name)])
-        for (step, problem), (own, merged) in zip(pairs, agreement.count(pairs), strict=True):
+        for (step, problem), own in zip(pairs, agreement.count(pairs), strict=True):
             for kernel in recorded[step.name][str(problem)].kernels:
-                assert (kernel.trace, kernel.compiled) == (own[kernel.kernel], merged.get(kernel.kernel))
+                assert kernel.trace == own[kernel.kernel]
 
 
 def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
     record.data.agreement["gemm_naive"][str(pairs[0][1])].source = "old"
-    first = agreement.table(record.data.agreement).note.partition("\n")[0]
-    assert first == "(1) The file has changed since the hardware counted."
+    assert agreement.table(record.data.agreement).rows[0][0] == "`gemm_naive` ¶"
 
 
 # --- the command line ---
@@ -378,7 +382,7 @@ def test_a_trace_as_tables(call):
     assert "block (1, 0, 0) of (2, 2, 1), (8, 16, 1) threads" in out
     assert re.search(r"48\s+read a\s+128\s", out)
     assert "load4_guarded(stage, 0, a" in out
-    assert re.search(r"total\s+18\s+4\.00\s+2\.89\s+72%\s+1\s+2,304", out)
+    assert re.search(r"total\s+18\s+4\.00\s+2\.89\s+72%\s", out)
     assert "Must stay in registers: " in out
     assert "No fault" in out
 

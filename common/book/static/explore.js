@@ -1,8 +1,8 @@
 "use strict";
-// Draws the traces that stand in the page as JSON, or that scripts before this one brought: source with costs, and the lanes of one request after another.
+// Draws the traces that stand in the page as JSON: source with costs, and the lanes of one request after another.
 (() => {
   const WARP = 32, BANKS = 32, SECTOR = 32, WORD = 4, LOST = 0.75;
-  const data = window.WORKBOOK_TRACES || JSON.parse(document.getElementById("trace").textContent);
+  const data = JSON.parse(document.getElementById("trace").textContent);
   const root = document.getElementById("explorer");
   const { make, draw } = window.WORKBOOK;
   const sum = (values) => [...values].reduce((total, value) => total + value, 0);
@@ -182,16 +182,11 @@
     return (1000 * moved * runs(kernel)) / (main.fma * runs(main));
   }
   const used = (space) => data.some((step) => step.trace.kernels.some((kernel) => kernel.accesses.some((access) => access.space === space)));
-  const COLUMNS = [["sectors", "global", "sector"], ["wavefronts", "shared", "wavefront"], ...(used("constant") ? [["constant", "constant", "constant memory"]] : [])];
+  const COLUMNS = [["sectors", "global"], ["wavefronts", "shared"], ...(used("constant") ? [["constant", "constant"]] : [])];
   const at = (kernel, line, space) => kernel.accesses.filter((access) => access.line === line && access.space === space);
   const moved = (accesses) => sum(accesses.map((access) => access.moved));
   const linesOf = (kernel) => [...new Set([...kernel.accesses.map((access) => access.line), ...Object.keys(kernel.fma_lines).map(Number), ...kernel.faults.map((fault) => fault.line)])].filter((line) => line !== null).sort((a, b) => a - b);
   const highest = (kernel, space) => Math.max(1e-9, ...linesOf(kernel).map((line) => scaled(kernel, moved(at(kernel, line, space)))));
-  // What a word means, from the list below the code.
-  const meaning = (word) => {
-    const term = document.querySelector(`[data-word="${word}"]`);
-    return term && `${word}: ${term.nextElementSibling.textContent}`;
-  };
 
   function heat(kernel, line, space, most) {
     const here = at(kernel, line, space);
@@ -209,7 +204,7 @@
     const most = COLUMNS.map(([, space]) => Math.max(...(pair ? data.flatMap((one) => one.trace.kernels).map((one) => highest(one, space)) : [highest(kernel, space)])));
     const inner = make("div", { class: "rows" });
     const box = make("div", { class: COLUMNS.length > 2 ? "source three" : "source", role: "toolbar", "aria-orientation": "vertical", "aria-label": `lines of ${step.name}` });
-    const says = COLUMNS.map(([name, , word]) => make("span", { class: "heat", title: meaning(word) }, name));
+    const says = COLUMNS.map(([name]) => make("span", { class: "heat" }, name));
     inner.append(make("div", { class: "row heads" }, make("span", { class: "number" }), ...says, make("span", { class: "text" }, pair ? "for 1,000 multiply-adds" : "of this block")));
     box.append(inner);
     const rows = [];
