@@ -31,9 +31,8 @@ from lessons.toolkit.memory import (
     store8_guarded,
     wait_group,
 )
-from lessons.toolkit.mma import ldmatrix4_at, shared_address, to_half
+from lessons.toolkit.mma import ldmatrix4_at, mma_sp_m16n8k32, shared_address, to_half
 from lessons.toolkit.pasted import pasted, walk
-from lessons.toolkit.sparse import mma_sp_m16n8k32
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 pruned = importlib.import_module("lessons.09_fewer_bits.helpers.pruned")

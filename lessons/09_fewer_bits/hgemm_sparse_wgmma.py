@@ -144,9 +144,9 @@ def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
                 # multiply: started here; the one before it has ended, and its stage may be filled again
                 hopper.wgmma_fence()
                 moved = uint64(stage * uint32(STAGE_BYTES >> 4))
-                hopper.wgmma_sp_f16_0(acc, 0, tiles, b_at + moved, a_at + moved, BLOCK_M, now)
+                hopper.wgmma_sp_f16(acc, 0, tiles, b_at + moved, a_at + moved, BLOCK_M, now, 0)
                 b_k, a_k = b_at + moved + uint64(B_STEP), a_at + moved + uint64(A_STEP)
-                hopper.wgmma_sp_f16_1(acc, 0, tiles, b_k, a_k, BLOCK_M, now)
+                hopper.wgmma_sp_f16(acc, 0, tiles, b_k, a_k, BLOCK_M, now, 1)
                 hopper.wgmma_commit()
                 hopper.wgmma_wait(1)
                 if step > 0:

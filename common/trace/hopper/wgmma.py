@@ -42,7 +42,7 @@ class Form(NamedTuple):
     registers: bool = False
     sums: Any = FLOAT32
     packed: Any = None  # tiles are of words: what a word holds two or four of; depth counts words
-    half: int | None = None  # two of every four values of A are kept: which lanes say where these belong
+    sparse: bool = False  # of every four values of A two are kept
 
 
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
@@ -52,7 +52,7 @@ E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=codes.E4M3)
 BF16 = Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16)
 INT32 = np.dtype(np.int32)
 S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
-SPARSE = [Form(f"wgmma_sp_f16_{half}", 32, np.dtype(np.float16), half=half) for half in range(2)]
+SPARSE = Form("wgmma_sp_f16", 32, np.dtype(np.float16), sparse=True)
 
 
 class Sums:
@@ -115,6 +115,7 @@ class Product:
     b: Ints
     add: bool  # or does it take the place of the sums?
     words: Any  # of the warpgroup's lanes: where the kept values of a sparse A belong
+    half: int  # which of the lanes say so
     frag: View | None
     j: int
     held: list[Value]
@@ -137,9 +138,9 @@ class Product:
         right = data[self.b]
         if form.packed:
             left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
-        elif form.half is not None:
+        elif form.sparse:
             kept = left.astype(np.float64).reshape(-1, 16, 16)
-            left = helpers.unpacked(kept, self.words, form.half).reshape(ROWS, -1)
+            left = helpers.unpacked(kept, self.words, self.half).reshape(ROWS, -1)
         elif form.dtype == FLOAT32:
             left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         before = sums.matrix if self.add else np.zeros_like(sums.matrix)
@@ -194,7 +195,7 @@ class _Group(NamedTuple):
         """The operand's elements among all blocks' tiles; None, and a fault, where the descriptor is wrong."""
         form, found = self.form, Descriptor.of(self.same(value))
         size, along_n = form.dtype.itemsize, side == "B" and form.rows
-        depth = form.depth // 2 if side == "A" and form.half is not None else form.depth
+        depth = form.depth // 2 if side == "A" and form.sparse else form.depth
         rows = ROWS if side == "A" else self.columns
         text = found.wrong((depth if along_n else rows) // 8, side == "B" and not along_n and form is F16)
         if text:
@@ -255,7 +256,7 @@ class _Group(NamedTuple):
 
 def _start(
     state: State, line: int, form: Form, acc: View, i: Value, *, tiles: View, b: Value, N: int, a: Value = 0,
-    frag: Any = None, j: Value = 0, places: Value = 0, add: Value = True,
+    frag: Any = None, j: Value = 0, places: Value = 0, half: Value = 0, add: Value = True,
 ) -> None:  # fmt: skip
     """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``frag`` from j on.
     Where not ``add``, the product takes the sums' place."""
@@ -266,6 +267,9 @@ def _start(
         raise state.error(line, f"{form.name} takes tiles of {form.dtype} in shared memory, not {tiles.name}")
     if columns % 8 or not 8 <= columns <= 256 or not 0 <= first <= acc.size - count:
         raise state.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
+    which = one_number(state, line, form.name, half)
+    if which not in (0, 1):
+        raise state.error(line, f"{form.name}: half={which}: must be 0 or 1")
     first += acc.start
     leads = warpgroups(state, line, form.name)
     _count(state, line, form, acc, tiles, columns, len(leads))
@@ -284,7 +288,7 @@ def _start(
         adds = bool(group.same(add, "answers to whether it adds"))
         (kept,) = _of_lanes(state, [places], lead)
         sums = group.sums(acc, first, adds)
-        group.begin(Product(group, sums, left, right, adds, kept, frag, as_offset(j), held))
+        group.begin(Product(group, sums, left, right, adds, kept, which, frag, as_offset(j), held))
 
 
 def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
@@ -293,7 +297,7 @@ def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns:
         return
     values = form.depth * form.dtype.itemsize // form.packed.itemsize if form.packed else form.depth
     ledger.fma[line] += groups * ROWS * columns * values
-    held = (0 if form.registers else ROWS if form.half is None else ROWS // 2) + columns
+    held = (0 if form.registers else ROWS // 2 if form.sparse else ROWS) + columns
     size = held * form.depth * form.dtype.itemsize
     passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
     tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
@@ -342,7 +346,7 @@ def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Val
 
 def _register(form: Form) -> None:
     names = ["frag", "j", "tiles", "b", "N"] if form.registers else ["tiles", "a", "b", "N"]
-    names += ["add"] if form.half is None else ["places", "add"]
+    names += ["places", "half", "add"] if form.sparse else ["add"]
 
     def multiply(state: State, line: int, acc: View, i: Value, *given: Any, **named: Any) -> None:
         _start(state, line, form, acc, i, **dict(zip(names[: len(given)], given, strict=True)), **named)
@@ -350,7 +354,7 @@ def _register(form: Form) -> None:
     on_engines(multiply, form.name)
 
 
-for _form in (E4M3, BF16, *SPARSE):
+for _form in (E4M3, BF16, SPARSE):
     _register(_form)
 for _form in (F16, F16_ROWS, TF32, S8):
     _register(_form)
