@@ -53,7 +53,15 @@ B_ROWS, A_ROWS = 8 * KEPT * BYTES, 8 * BLOCK_K * BYTES  # what a pattern of the 
 B_STEP, A_STEP = MMA_K // 2 * BYTES >> 4, MMA_K * BYTES >> 4  # from one k to the next, as descriptors count
 ACC, PARTS = BLOCK_M // 2, BLOCK_M // PART  # sums of a thread
 AHEAD = 2  # stages that words are loaded ahead
-locate = pairs.locating(GROUP_N, BLOCK_N, BLOCK_M)
+
+
+@inlined
+def locate(tile, blocks_n, blocks_m, rank):
+    """Column and row of a block's tile; pairs walk along GROUP_N pairs of columns before they move one row down."""
+    group, turn = tile // (uint32(GROUP_N) * blocks_m), tile % (uint32(GROUP_N) * blocks_m)
+    n = group * uint32(GROUP_N)
+    pairs_n = min(blocks_n - n, uint32(GROUP_N))
+    return ((n + turn % pairs_n) * uint32(pairs.CLUSTER) + rank) * uint32(BLOCK_N), turn // pairs_n * uint32(BLOCK_M)
 
 
 @inlined

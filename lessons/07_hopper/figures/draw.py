@@ -1,10 +1,9 @@
-"""The pictures of lesson 07: descriptors, swizzles, phases, pipeline, clusters, fragments, corners, bits."""
+"""The pictures of lesson 07: descriptors, swizzles, phases, fragments, corners, bits."""
 
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from matplotlib.patches import FancyArrowPatch
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
@@ -14,9 +13,6 @@ from lessons.toolkit.maps import Maps
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
 tma = import_module("lessons.07_hopper.hgemm_tma")
-specialised = import_module("lessons.07_hopper.hgemm_specialised")
-pairs = import_module("lessons.07_hopper.helpers.pairs")
-stores = import_module("lessons.07_hopper.hgemm_tma_stores")
 operand = import_module("lessons.07_hopper.hgemm_register_operand")
 
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
@@ -26,7 +22,7 @@ PIECES = 8  # of 16 bytes in a row of 128
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, descriptor, swizzle, phases, pipeline, cluster, fragments, corners, split)
+    return canvas.save_all(folder, descriptor, swizzle, phases, fragments, corners, split)
 
 
 def _operands():
@@ -155,69 +151,6 @@ def phases():
     return figure
 
 
-def pipeline():
-    """hgemm_specialised in time: which stage is filled, full and multiplied; and when the matrix unit works."""
-    stages, shown, trip, asks = specialised.STAGES, 11, 2.3, 0.12
-    figure, axes = canvas.new_figure(9.6, 3.9)
-    asked, ready, start, end = [], [], [], []
-    for pair in range(shown):
-        free = end[pair - stages] if pair >= stages else 0.0
-        asked.append(max(free, asked[-1] + asks if asked else 0.0))
-        ready.append(asked[-1] + trip)
-        start.append(max(ready[-1], end[-1] if end else 0.0))
-        end.append(start[-1] + 1.0)
-    limit = end[-1]
-    for pair in range(shown):
-        y = pair % stages * 1.2 + 2.6
-        for left, right, face, text in (
-            (asked[pair], ready[pair], SKY, f"asked {pair}"),
-            (ready[pair], start[pair], YELLOW, "full"),
-            (start[pair], end[pair], GREEN, f"{pair}"),
-        ):
-            if right - left > 0.02:
-                box(axes, left, y, right - left, 1, face=face, alpha=0.7, line=0.8)
-                if right - left > 0.6:
-                    label(axes, (left + right) / 2, y + 0.5, text, size=8.5)
-        axes.plot([asked[pair]] * 2, [0.05, 0.95], color=INK, linewidth=2.5)
-        box(axes, start[pair], 1.25, end[pair] - start[pair], 1, face=GREEN, alpha=0.7, line=0.8)
-        label(axes, (start[pair] + end[pair]) / 2, 1.75, str(pair), size=8.5)
-    rows = [(0.5, "producer asks"), (1.75, "matrix unit")]
-    rows += [(stage * 1.2 + 3.1, f"stage {stage}") for stage in range(stages)]
-    for y, text in rows:
-        label(axes, -0.25, y, text, size=9, ha="right")
-    note = "time runs right; blue: asked for; yellow: arrived; green: multiplied; a load takes longer than a product"
-    label(axes, limit / 2, stages * 1.2 + 3.0, note, size=9, color=MUTED)
-    frame(axes, (-2.2, limit + 0.1), (stages * 1.2 + 3.4, -0.2), equal=False)
-    return figure
-
-
-def cluster():
-    """What each block of a pair of hgemm_multicast asks for, and in whose stage it arrives."""
-    figure, axes = canvas.new_figure(9.6, 4.0)
-    width, gap = 8.0, 3.0
-    share = stores.PARTS // pairs.CLUSTER  # panels that one block asks for
-    for rank in range(pairs.CLUSTER):
-        left = rank * (width + gap)
-        outline(axes, left - 0.4, 2.4, width + 0.8, 3.6, INK, 1.4)
-        label(axes, left + width / 2, 6.35, f"a stage of block {rank}: {stores.STAGE_BYTES:,} bytes", size=9.5)
-        box(axes, left, 2.8, 2.4, 2.8, face=SHADES[rank], alpha=0.6)
-        label(axes, left + 1.2, 4.2, f"A\nrows of\nblock {rank}", size=9)
-        for panel in range(stores.PARTS):
-            asker = panel // share
-            box(axes, left + 2.8 + panel * 1.3, 2.8, 1.2, 2.8, face=SHADES[asker], alpha=0.6)
-            label(axes, left + 3.4 + panel * 1.3, 4.2, f"B\n{panel}", size=9)
-        box(axes, left + 1.6, 0, 4.8, 0.9, face=SHADES[rank], alpha=0.6)
-        label(axes, left + 4, 0.45, f"block {rank} asks", size=9.5)
-        axes.add_patch(_arrow((left + 2.6, 0.95), (left + 1.2, 2.7), SHADES[rank]))
-        for to in range(pairs.CLUSTER):
-            end = to * (width + gap) + 2.8 + (rank * share + share / 2) * 1.3
-            axes.add_patch(_arrow((left + 5.2, 0.95), (end, 2.7), SHADES[rank]))
-    note = "The colour says who asked. A panel of B is read from L2 once, and arrives in both blocks."
-    label(axes, width + gap / 2, 6.95, note, size=9.5, color=MUTED)
-    frame(axes, (-0.8, 2 * width + gap + 0.8), (7.3, -0.3), equal=False)
-    return figure
-
-
 def fragments():
     """The unit over time: each wgmma waits for a part of A's fetch; A comes from two sets of registers."""
     waits = operand.MMA_M * operand.MMA_K * operand.BYTES / 128 / 3  # clocks; two thirds of the fetch are hidden
@@ -318,7 +251,3 @@ def split():
 def _tf32(value):
     """To the nearest, as the page does."""
     return ((value.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
-
-
-def _arrow(start, end, colour):
-    return FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, color=colour, linewidth=1.8)
