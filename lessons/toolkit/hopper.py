@@ -415,6 +415,20 @@ def persistent(tiles, cluster=1):
     return cluster * -(-tiles // turns)
 
 
+def locating(group_rows, height, width):
+    """Build the device function that says where the tile of a number begins, in 32 bits, as `pasted.walk` does."""
+
+    @inlined
+    def locate(tile, rows, columns):
+        """Of rows x columns tiles of height x width: down `group_rows` rows of tiles, then one column on."""
+        group, turn = tile // (uint32(group_rows) * columns), tile % (uint32(group_rows) * columns)
+        first = group * uint32(group_rows)
+        below = min(rows - first, uint32(group_rows))
+        return (first + turn % below) * uint32(height), turn // below * uint32(width)
+
+    return locate
+
+
 @intrinsic
 def cluster_rank(typing_context):
     """The block's number in its cluster."""
