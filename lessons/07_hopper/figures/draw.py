@@ -1,4 +1,4 @@
-"""The pictures of lesson 07: descriptors, swizzles, phases, fragments, corners, bits."""
+"""The pictures of lesson 07: descriptors, swizzles, phases, corners, bits."""
 
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,6 @@ from lessons.toolkit.maps import Maps
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
 tma = import_module("lessons.07_hopper.hgemm_tma")
-operand = import_module("lessons.07_hopper.hgemm_register_operand")
 
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 FIELDS = (("address", 0, 14), ("leading", 16, 14), ("stride", 32, 14), ("base", 49, 3), ("swizzle", 62, 2))
@@ -22,7 +21,7 @@ PIECES = 8  # of 16 bytes in a row of 128
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, descriptor, swizzle, phases, fragments, corners, split)
+    return canvas.save_all(folder, descriptor, swizzle, phases, corners, split)
 
 
 def _operands():
@@ -148,32 +147,6 @@ def phases():
     for row, name in enumerate(names):
         label(axes, -0.15, row + 1.45, name, size=8.5, ha="right")
     frame(axes, (-2.6, len(told) + 0.1), (5.1, -1.2), equal=False)
-    return figure
-
-
-def fragments():
-    """The unit over time: each wgmma waits for a part of A's fetch; A comes from two sets of registers."""
-    waits = operand.MMA_M * operand.MMA_K * operand.BYTES / 128 / 3  # clocks; two thirds of the fetch are hidden
-    multiply = operand.MMA_M * operand.BLOCK_N * operand.MMA_K // 2048
-    stage, count = operand.K_STEPS * multiply, 3 * operand.K_STEPS
-    figure, axes = canvas.new_figure(9.6, 3.6)
-    label(axes, 0, -0.55, "A from shared memory", size=10, weight="bold", ha="left")
-    for k in range(count):
-        left = k * (waits + multiply)
-        box(axes, left, 0, waits, 1, face=INK, line=0.6)
-        box(axes, left + waits, 0, multiply, 1, face=GRID, line=0.6)
-    label(axes, 0, 2.0, "A from registers", size=10, weight="bold", ha="left")
-    for k in range(count):
-        box(axes, k * multiply, 2.6, multiply, 1, face=SHADES[k // operand.K_STEPS % 2], alpha=0.6, line=0.6)
-    for n in (1, 2):
-        box(axes, n * stage - 0.76 * stage, 3.9, 0.38 * stage, 0.8, face=SHADES[n % 2], alpha=0.6, line=0.6)
-        label(axes, (n - 0.57) * stage, 4.3, f"ldmatrix: set {n % 2}", size=8.5)
-    label(axes, 2 * stage, 4.3, "colours: the two sets", size=8.5, color=MUTED)
-    note = (
-        f"dark: the unit waits for A, a third of {3 * waits:.0f} clocks; else it multiplies, {multiply} clocks each"
-    )
-    label(axes, 1.5 * stage, 5.3, note, size=9, color=MUTED)
-    frame(axes, (-20, count * (waits + multiply) + 20), (5.7, -1.0), equal=False)
     return figure
 
 
