@@ -331,18 +331,6 @@ def load4_guarded(registers, i, array, row, column, wide):
 
 
 @pasted
-def store4_guarded(array, row, column, registers, i, wide):
-    """array[row, column:column+4] = registers[i:i+4], nothing outside; one by one unless rows are aligned."""
-    rows, columns = array.shape
-    if wide and row < rows and column < columns:
-        store4(array, row * columns + column, registers, i)
-    else:
-        for v in range(VECTOR):
-            if row < rows and column + v < columns:
-                array[row, column + v] = registers[i + v]
-
-
-@pasted
 def copy1_guarded(shared, i, array, row, column):
     """copy1_async of array[row, column], or zero outside."""
     rows, columns = array.shape
@@ -408,13 +396,21 @@ def store2_guarded(array, row, column, acc, i, paired):
                     array[row, column + v] = to_half(acc[i + v])
 
 
-@pasted
-def store8_guarded(array, row, column, tile, i, wide):
-    """array[row, column:column+8] = tile[i:i+8], nothing outside; one by one unless rows are aligned."""
-    rows, columns = array.shape
-    if wide and row < rows and column < columns:
-        store8(array, row * columns + column, tile, i)
-    else:
-        for v in range(HALVES):
-            if row < rows and column + v < columns:
-                array[row, column + v] = tile[i + v]
+def _store_guarded(store, count):
+    """Make the function that stores `count` neighbours of a row by this one, or singly unless rows are aligned."""
+
+    @pasted
+    def store_guarded(array, row, column, registers, i, wide):
+        """array[row, column:column+count] = registers[i:i+count], nothing outside; `wide`: rows are aligned."""
+        rows, columns = array.shape
+        if wide and row < rows and column < columns:
+            store(array, row * columns + column, registers, i)
+        else:
+            for v in range(count):
+                if row < rows and column + v < columns:
+                    array[row, column + v] = registers[i + v]
+
+    return store_guarded
+
+
+store4_guarded, store8_guarded = _store_guarded(store4, VECTOR), _store_guarded(store8, HALVES)

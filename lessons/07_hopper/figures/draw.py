@@ -1,4 +1,4 @@
-"""The pictures of lesson 07: descriptors, swizzles, phases, corners, bits."""
+"""The pictures of lesson 07: descriptors, swizzles, corners."""
 
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +12,6 @@ from common.trace.hopper import layouts
 from lessons.toolkit.maps import Maps
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
-tma = import_module("lessons.07_hopper.hgemm_tma")
 
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 FIELDS = (("address", 0, 14), ("leading", 16, 14), ("stride", 32, 14), ("base", 49, 3), ("swizzle", 62, 2))
@@ -21,7 +20,7 @@ PIECES = 8  # of 16 bytes in a row of 128
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, descriptor, swizzle, phases, corners, split)
+    return canvas.save_all(folder, descriptor, swizzle, corners)
 
 
 def _operands():
@@ -109,47 +108,6 @@ def _panels(axes, b):
     frame(axes, (-0.2, wgmma.PARTS + 0.1), (groups + 1.1, -0.7), equal=False)
 
 
-def phases():
-    """What a stage's barrier of hgemm_tma counts, event by event, and who may pass."""
-    boxes_of_pair = [tma.BYTES * tma.A_SIZE] + [tma.BYTES * tma.PANEL] * tma.PARTS
-    events = [("init", 0)]
-    for _ in range(2):
-        events += [("expect", tma.STAGE_BYTES)] + [("arrives", size) for size in boxes_of_pair]
-    arrivals, awaited, phase, told = 1, 0, 0, []
-    for what, size in events:
-        if what == "expect":
-            arrivals, awaited = arrivals - 1, awaited + size
-        elif what == "arrives":
-            awaited -= size
-        told.append((what, size, arrivals, awaited, phase))
-        if arrivals == 0 and awaited == 0:
-            arrivals, phase = 1, phase + 1
-            told.append(("complete", 0, arrivals, awaited, phase))
-    figure, axes = canvas.new_figure(9.6, 3.9)
-    names = ("arrivals to come", "bytes to come", "wait, parity 0", "wait, parity 1")
-    for i, (what, size, arrivals, awaited, phase) in enumerate(told):
-        box(axes, i, 0, 1, 0.9, face=SHADES[phase], alpha=0.5)
-        label(axes, i + 0.5, 0.45, f"phase {phase}", size=7.5)
-        done = phase - 1  # the last that is complete; -1 counts as one of parity 1
-        cells = [str(arrivals), f"{awaited:,}"]
-        cells += ["passes" if done % 2 == parity else "waits" for parity in (0, 1)]
-        for row, text in enumerate(cells):
-            face = "none" if row < 2 else GREEN if text == "passes" else VERMILION
-            box(axes, i, row + 1, 1, 0.9, face=face, alpha=0.4, line=0.5)
-            label(axes, i + 0.5, row + 1.45, text, size=7.5)
-        text = {
-            "init": "init",
-            "expect": f"expect\n{size:,}",
-            "arrives": f"delivered\n{size:,}",
-            "complete": "complete",
-        }
-        label(axes, i + 0.5, -0.6, text[what], size=7.5, color=MUTED)
-    for row, name in enumerate(names):
-        label(axes, -0.15, row + 1.45, name, size=8.5, ha="right")
-    frame(axes, (-2.6, len(told) + 0.1), (5.1, -1.2), equal=False)
-    return figure
-
-
 def corners():
     """Base pixels of a small image by an im2col map's corners, and what one tap of all of them brings."""
     H, W, taps, stride, pad = 6, 7, 3, 2, 1
@@ -194,33 +152,3 @@ def corners():
     label(right, 0, len(got) + 0.5, note, size=9, color=MUTED)
     frame(right, (-2.8, 2.8), (len(got) + 1, -0.4), equal=False)
     return figure
-
-
-def split():
-    """The significant bits of a float32, of its high part and of its low part."""
-    value = np.float32(np.pi)
-    high = _tf32(value)
-    low = value - high
-    figure, axes = canvas.new_figure(9.6, 2.6)
-    top = int(np.floor(np.log2(value)))
-    lines = [("a", value, SKY, 24), ("high", high, GREEN, 11), ("low", low, ORANGE, 24)]
-    for y, (name, number, colour, last) in enumerate(lines):
-        first = top - int(np.floor(np.log2(abs(number))))
-        count = last - first
-        scaled = round(abs(float(number)) * 2.0 ** (count - 1 - top + first))
-        for i, bit in enumerate(f"{scaled:0{count}b}"):
-            pale = name == "low" and i >= 11  # what the matrix unit cuts
-            box(axes, first + i, y * 1.3, 1, 1, face=colour, alpha=0.15 if pale else 0.6, line=0.5)
-            label(axes, first + i + 0.5, y * 1.3 + 0.5, bit, size=9)
-        sign = "−" if number < 0 else ""
-        label(axes, -0.4, y * 1.3 + 0.5, f"{name} = {sign}{abs(number):.9g}", size=9.5, ha="right")
-    for bit in range(0, 24, 4):
-        label(axes, bit + 0.5, -0.45, f"2^{top - bit}", size=8, color=MUTED)
-    label(axes, 12, 4.0, "pale: what the matrix unit cuts off low", size=8.5, color=MUTED)
-    frame(axes, (-9, 25), (4.4, -0.9), equal=False)
-    return figure
-
-
-def _tf32(value):
-    """To the nearest, as the page does."""
-    return ((value.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
