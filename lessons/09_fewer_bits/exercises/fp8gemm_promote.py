@@ -1,10 +1,10 @@
-"""Exercise 09.3, write: parts become sums.
+"""Exercise 09.4, write: parts become sums.
 
 The loop of a consumer of fp8gemm_promoted. `part` holds what the matrix unit has summed for one half of columns,
 PART values of each thread, once wgmma_wait(0) has passed. `acc` holds the sums of both halves, PART of one, then PART
 of the other. Add the parts to the sums where they belong. The first instruction of the next half takes the place
 of the parts.
-Grade: python -m common grade 09.3
+Grade: python -m common grade 09.4
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""Exercise 09.2, predict: what 14 bits hold of a long sum.
+"""Exercise 09.3, predict: what 14 bits hold of a long sum.
 
 By the rule of the page: an instruction brings 32 products and the sum so far to the exponent of the largest, and cuts
 off what 14 bits do not hold. K is 40,000. Replace each None by a number. All must be exact.
-Grade: python -m common grade 09.2
+Grade: python -m common grade 09.3
 """
 
 ONES = None  # what each element of C is, by fp8gemm_wgmma, where A and B are all 1
