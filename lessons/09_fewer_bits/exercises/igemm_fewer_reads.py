@@ -1,9 +1,9 @@
-"""Exercise 09.5, tune: at most 0.05 reads of global memory for each multiply-add.
+"""Exercise 09.6, tune: at most 0.05 reads of global memory for each multiply-add.
 
 A warp has ROWS x COLUMNS instructions, 16 x 8 of C each, and reads their fragments from global memory: with one
 instruction 0.19 values for each multiply-add. A fragment of A can serve all of B, and the other way round. A thread
 may have 192 registers, and no stack.
-Grade: python -m common grade 09.5
+Grade: python -m common grade 09.6
 """
 
 from numba import cuda, int8, int32
