@@ -65,7 +65,7 @@ LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
 PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
 SHARED_BYTES = STAGES * STAGE
 ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-K_STEPS, PAIRS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS // 2, COLUMNS * 4
+K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
 A_FRAG, B_FRAG, ACC = 2 * ROWS * 16, 2 * COLUMNS * 8, ROWS * ACC_ROW  # fragments of this k and the next; sums
 
 
