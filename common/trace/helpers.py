@@ -322,6 +322,14 @@ for _name, _shape, _kind in (
     intrinsic(partial(mma, name=_name, shape=_shape, kind=_kind), _name)
 
 
+def one_half(state: State, line: int, name: str, half: Value) -> int:
+    """Which lanes say where the kept values of a sparse A belong: 0 or 1."""
+    which = one_number(state, line, name, half)
+    if which not in (0, 1):
+        raise state.error(line, f"{name}: half={which}: must be 0 or 1")
+    return which
+
+
 @intrinsic
 def mma_sp_m16n8k32(
     state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value, places: View,
@@ -329,7 +337,7 @@ def mma_sp_m16n8k32(
 ) -> None:  # fmt: skip
     name, lanes = "mma_sp_m16n8k32", len(state.lane_numbers)
     _require_warps(state, line, name)
-    which = one_number(state, line, name, half)
+    which = one_half(state, line, name, half)
     a, b = _elements(state, line, a_frag, j, 8, np.float16), _elements(state, line, b_frag, k, 8, np.float16)
     (words,) = _elements(state, line, places, p, 1, np.uint32)
     left = unpacked(whole(a, SPARSE.a, (16, 16), lanes), spread(words, (lanes,)), which)

@@ -38,9 +38,6 @@ TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6), "PART_RO
 REGISTERS, OTHERS = 65536, 28  # of a multiprocessor; of a thread, beside sums and taps
 
 
-rounded = planning.rounded  # taps, to TF32
-
-
 def plan(C, H, W, K, R, S):
     """The constants of the kernel for a shape, for the largest block that the card has shared memory for."""
     return planning.plan(C, H, W, K, R, S, FILTERS, WARPS, ROWS)

@@ -21,7 +21,6 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 fragments = importlib.import_module("lessons.06_tensor_cores.helpers.hconv3d_fragments")
-one_by_one = importlib.import_module("lessons.06_tensor_cores.helpers.one_by_one")
 planning = importlib.import_module("lessons.06_tensor_cores.helpers.hconv3d_plan")
 place, multiply, load_fragments = pipelined.place, pipelined.multiply, fragments.load_fragments
 
@@ -60,7 +59,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             inside = gemm_k < GEMM_K and int32(i) < following
             copy8_or_zero(tiles, at + uint32((BLOCK_M + i) * BLOCK_K), filt, filt_from + i * int64(GEMM_K), inside)
 
-    copy_one_by_one = one_by_one.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
+    copy_one_by_one = fragments.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
 
     @pasted
     def read_entry(entry, table, gemm_k):

@@ -105,17 +105,12 @@ def leave_row(tiles, at, acc, first):
 
 
 @pasted
-@unroll
-def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
-    """The sums to the warp's tile, (warp_m, warp_n) within the block's, through shared memory: it writes whole rows.
+def store_rows(c, tiles, own, lane, m0, n0, warp_m, warp_n, wide, full):
+    """What a warp left from tiles[own] on, to its tile, (warp_m, warp_n) within the block's, in whole rows.
 
     full: all of it lies in C; wide: rows are aligned.
     """
     N = c.shape[1]
-    own = warp * uint32(WARP_M * STRIDE)
-    for i in unrolled(ROWS):
-        leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
-    cuda.syncwarp()
     for i in range(0, WARP_M, STORED_ROWS):
         row = uint32(i) + lane // uint32(WARP_N // HALVES)
         column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
@@ -124,6 +119,17 @@ def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
             store8(c, m * N + n, tiles, own + row * uint32(STRIDE) + column)
         else:
             store8_guarded(c, m, n, tiles, own + row * uint32(STRIDE) + column, wide)
+
+
+@pasted
+@unroll
+def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
+    """The sums to the warp's tile, (warp_m, warp_n) within the block's, through shared memory."""
+    own = warp * uint32(WARP_M * STRIDE)
+    for i in unrolled(ROWS):
+        leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
+    cuda.syncwarp()
+    store_rows(c, tiles, own, lane, m0, n0, warp_m, warp_n, wide, full)
 
 
 @lru_cache

@@ -28,7 +28,6 @@ unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
 stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
 multiplying = importlib.import_module("lessons.07_hopper.helpers.im2col_products")
 planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
-walk = importlib.import_module("lessons.07_hopper.helpers.im2col_walk")
 few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
 
 REQUIRES = "9.0a"
@@ -62,7 +61,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     PARTS = BLOCK_N // kind.row  # boxes that a row of results leaves in
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
     leave = stores.leaving(leave_part, kind.row, PARTS, PENDING)
-    next_channels, stay = walk.walking(BLOCK_K), walk.staying(layout, BYTES, BLOCK_K, RESIDENT)
+    next_channels, stay = multiplying.walking(BLOCK_K), multiplying.staying(layout, BYTES, BLOCK_K, RESIDENT)
     ACC, FRAG, rows_at, consume = multiplying.products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
 
     @inlined

@@ -14,29 +14,10 @@ Run: python -m lessons.07_hopper hconv3d_space_to_depth
 import importlib
 
 import numpy as np
-from numba import cuda
 
 im2col = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
 space = importlib.import_module("lessons.07_hopper.helpers.space_to_depth")
 
 REQUIRES = "9.0a"
 
-
-def prepare(filt, problem):
-    """What hconv3d_im2col prepares; how the layer is rewritten, and its filter, where it is."""
-    folded = space.layer_of(problem, np.float16)
-    return im2col.prepare(filt, problem), folded, None if folded is None else space.fold_filter(filt, folded)
-
-
-def workspace(problem):
-    """Room for x, rewritten."""
-    folded = space.layer_of(problem, np.float16)
-    return None if folded is None else cuda.device_array(folded.x_shape, np.float16)
-
-
-def launch(x, prepared, y, geometry, workspace=None):
-    whole, folded, filt = prepared
-    if folded is None or not im2col.planning.describable(workspace, filt, y, folded.geometry):
-        return im2col.launch(x, whole, y, geometry)
-    space.fold_array(x, workspace, folded)
-    im2col.launch(workspace, (filt, None), y, folded.geometry)
+prepare, workspace, launch = space.rewriting(im2col, np.float16)

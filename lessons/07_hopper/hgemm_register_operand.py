@@ -20,7 +20,6 @@ from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.mma import ldmatrix4
-from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
@@ -47,15 +46,7 @@ LEAVING = STAGES * STAGE  # where slabs lie
 SHARED_BYTES = BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
 FRAG = WARP_M * BLOCK_K // 32  # values of A that a thread has of a stage
 SETS = 2  # of their registers: the unit reads one while the other is loaded
-
-
-@inlined
-def locate(tile, blocks_m, blocks_n):
-    """Row and column of a tile; they walk down GROUP_M rows of tiles before they move one column to the right."""
-    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
-    m = group * uint32(GROUP_M)
-    rows = min(blocks_m - m, uint32(GROUP_M))
-    return (m + turn % rows) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
+locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
 
 
 @inlined
@@ -63,61 +54,6 @@ def load_fragments(frag, first, tiles, at):
     """The warp's 16 rows of a tile of A to frag[first] on; the lane's row begins at tiles[at], swizzled."""
     for k in range(K_STEPS):
         ldmatrix4(frag, first + 8 * k, tiles, at ^ uint32(k * MMA_K))
-
-
-def consuming(start, release, STAGES, SETS=SETS, following=following):
-    """Build a consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity.
-
-    start(acc, frag, s, tiles, stage, step, a_at, b_at): start a stage's products, with set s of the registers;
-    release(emptied, stage, lane): say that it is empty.
-    """
-
-    @pasted
-    @unroll
-    def consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane):
-        before = stage
-        for begin in range(0, steps, SETS):
-            for s in unrolled(SETS):
-                if SETS == 1 or begin + s < steps:
-                    hopper.barrier_wait(filled, stage, parity)
-
-                    # multiply: started here; the one before it has ended, and its stage may be filled again
-                    start(acc, frag, s, tiles, stage, begin + s, a_at, b_at)
-                    hopper.wgmma_commit()
-                    hopper.wgmma_wait(1)
-                    cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so
-                    if begin + s > 0:
-                        release(emptied, before, lane)
-                    before = stage
-                    stage, parity = following(stage, parity, STAGES)
-        hopper.wgmma_wait(0)
-        cuda.syncwarp()
-        release(emptied, before, lane)
-        return stage, parity
-
-    return consume
-
-
-@pasted
-@unroll
-def start(acc, frag, s, tiles, stage, step, a_at, b_at):
-    """Load the warp's rows of A to set s, and start their products with B."""
-    load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
-    hopper.wgmma_fence()
-    moved = uint64(stage * uint32(STAGE_BYTES >> 4))
-    for k in unrolled(K_STEPS):
-        b_k = b_at + moved + uint64(k * B_STEP)
-        hopper.wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
-
-
-@pasted
-def release(emptied, stage, lane):
-    """The warp says that it has read a stage."""
-    if lane == 0:
-        hopper.barrier_arrive(emptied, stage)
-
-
-consume = consuming(start, release, STAGES)
 
 
 @jit(THREADS)
@@ -161,7 +97,30 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
             for part in unrolled(PARTS):
                 for j in range(PART):
                     acc[part * PART + j] = float32(0.0)
-            stage, parity = consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane)
+            before = stage
+            for begin in range(0, steps, SETS):
+                for s in unrolled(SETS):
+                    if begin + s < steps:
+                        hopper.barrier_wait(filled, stage, parity)
+
+                        # multiply: started here; the one before it has ended, and its stage may be filled again
+                        load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
+                        hopper.wgmma_fence()
+                        moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+                        for k in unrolled(K_STEPS):
+                            b_k = b_at + moved + uint64(k * B_STEP)
+                            hopper.wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
+                        hopper.wgmma_commit()
+                        hopper.wgmma_wait(1)
+                        cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so
+                        if begin + s > 0 and lane == 0:
+                            hopper.barrier_arrive(emptied, before)
+                        before = stage
+                        stage, parity = following(stage, parity, STAGES)
+            hopper.wgmma_wait(0)
+            cuda.syncwarp()
+            if lane == 0:
+                hopper.barrier_arrive(emptied, before)
 
             # store
             leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)

@@ -19,7 +19,7 @@ from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
-from lessons.toolkit.unroll import inlined, unroll, unrolled
+from lessons.toolkit.unroll import unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 tma = importlib.import_module("lessons.07_hopper.hgemm_tma")
@@ -51,15 +51,7 @@ A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to t
 N_STEP = MMA_N // ROW * PANEL * BYTES >> 4  # from one instruction's columns to the next one's
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
 ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
-
-
-@inlined
-def locate(tile, blocks_m, blocks_n):
-    """Row and column of a tile; they walk down GROUP_M rows of tiles before they move one column to the right."""
-    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
-    m = group * uint32(GROUP_M)
-    rows = min(blocks_m - m, uint32(GROUP_M))
-    return (m + turn % rows) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
+locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
 
 
 @jit(THREADS)

@@ -15,7 +15,8 @@ import importlib
 import numpy as np
 from numba import cuda, float32, uint16
 
-from lessons.toolkit.bfloat import mma_m16n8k16_bf16, store2_bfloat
+from lessons.toolkit.memory import store2_bfloat
+from lessons.toolkit.mma import mma_m16n8k16_bf16
 from lessons.toolkit.unroll import inlined
 
 in_bytes = importlib.import_module("lessons.09_fewer_bits.igemm_mma")

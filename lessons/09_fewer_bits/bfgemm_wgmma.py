@@ -17,8 +17,7 @@ import numpy as np
 from numba import cuda, float32, uint32
 
 from lessons.toolkit import hopper
-from lessons.toolkit.bfloat import store2_bfloat, wgmma_bf16
-from lessons.toolkit.memory import aligned
+from lessons.toolkit.memory import aligned, store2_bfloat
 from lessons.toolkit.unroll import inlined
 
 in_bytes = importlib.import_module("lessons.09_fewer_bits.igemm_wgmma")
@@ -48,7 +47,7 @@ def leave(c, m0, row, n0, tiles, own, acc, band, lane):
     leave_words(c, m0, row, n0 // uint32(2), tiles, own, acc, band, lane)
 
 
-BF16 = in_bytes.Kind(float32, hopper.float_tiles, in_bytes.consuming(wgmma_bf16), unaligned.store_pair, leave)
+BF16 = in_bytes.Kind(float32, hopper.float_tiles, in_bytes.consuming(hopper.wgmma_bf16), unaligned.store_pair, leave)
 
 prepare = unaligned.prepare  # the transpose of B
 

@@ -27,15 +27,13 @@ from lessons.toolkit.memory import (
     copy8_async,
     copy8_guarded,
     half_array,
-    store8,
-    store8_guarded,
     wait_group,
 )
-from lessons.toolkit.mma import ldmatrix4_at, shared_address, to_half
+from lessons.toolkit.mma import ldmatrix4_at, mma_sp_m16n8k32, shared_address, to_half
 from lessons.toolkit.pasted import pasted, walk
-from lessons.toolkit.sparse import mma_sp_m16n8k32
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
+pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 pruned = importlib.import_module("lessons.09_fewer_bits.helpers.pruned")
 
 REQUIRES = "8.0"
@@ -45,7 +43,7 @@ KEPT = BLOCK_K // 2  # values of a row of the tile of B
 TILES = (128, 256, 4), (128, 128, 3)  # 136 KiB of shared memory; 75, where a block has no more than 99
 # STAGES: pairs of tiles in shared memory
 BLOCK_M, BLOCK_N, STAGES = card.largest(TILES, lambda tile: tile[2] * (128 * tile[0] + 72 * tile[1]))
-WARP_M, WARP_N = 64, 64
+WARP_M, WARP_N, STRIDE = pipelined.WARP_M, pipelined.WARP_N, pipelined.STRIDE
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (1, 2, 4, 8, 16)}
@@ -70,11 +68,9 @@ AHEAD = (STAGES - 1) * BLOCK_K
 PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
 BYTES = 2  # of a value
 SHARED_BYTES = BYTES * STAGES * STAGE
-STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: padded against bank conflicts
 if BLOCK_M * BLOCK_N // WARP_N * STRIDE > STAGES * STAGE:
     raise ValueError(f"{STAGES=} must hold the results of {BLOCK_M=} {BLOCK_N=}")
 ROWS, COLUMNS, ACC_ROW = WARP_N // MMA_N, WARP_M // MMA_M, WARP_M // MMA_M * 4  # instructions that tile a warp's tile
-STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
 A_FRAG, B_FRAG, ACC, SAID = COLUMNS * 8, ROWS * 8, ROWS * ACC_ROW, ROWS // 2
 
 
@@ -113,11 +109,7 @@ def multiply(a_frag, b_frag, places, acc):
 @pasted
 @unroll
 def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
-    """The sums, transposed through shared memory, to the warp's tile, (warp_m, warp_n) within the block's.
-
-    full: all of it lies in C; wide: rows are aligned.
-    """
-    N = c.shape[1]
+    """The sums, transposed through shared memory, to the warp's tile, (warp_m, warp_n) within the block's."""
     own = warp * uint32(WARP_M * STRIDE)
     first = own + lane % uint32(4) * uint32(2 * STRIDE) + lane // uint32(4)
     for i in unrolled(ROWS):
@@ -126,14 +118,7 @@ def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
                 at = uint32((j * MMA_M + v % 2) * STRIDE + i * MMA_N + v // 2 * 8)
                 tiles[first + at] = to_half(acc[i * ACC_ROW + j * 4 + v])
     cuda.syncwarp()
-    for i in range(0, WARP_M, STORED_ROWS):
-        row = uint32(i) + lane // uint32(WARP_N // HALVES)
-        column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
-        m, n = m0 + warp_m + row, n0 + warp_n + column
-        if full:
-            store8(c, m * N + n, tiles, own + row * uint32(STRIDE) + column)
-        else:
-            store8_guarded(c, m, n, tiles, own + row * uint32(STRIDE) + column, wide)
+    pipelined.store_rows(c, tiles, own, lane, m0, n0, warp_m, warp_n, wide, full)
 
 
 @lru_cache

@@ -53,7 +53,15 @@ B_ROWS, A_ROWS = 8 * KEPT * BYTES, 8 * BLOCK_K * BYTES  # what a pattern of the 
 B_STEP, A_STEP = MMA_K // 2 * BYTES >> 4, MMA_K * BYTES >> 4  # from one k to the next, as descriptors count
 ACC, PARTS = BLOCK_M // 2, BLOCK_M // PART  # sums of a thread
 AHEAD = 2  # stages that words are loaded ahead
-locate = pairs.locating(GROUP_N, BLOCK_N, BLOCK_M)
+
+
+@inlined
+def locate(tile, blocks_n, blocks_m, rank):
+    """Column and row of a block's tile; pairs walk along GROUP_N pairs of columns before they move one row down."""
+    group, turn = tile // (uint32(GROUP_N) * blocks_m), tile % (uint32(GROUP_N) * blocks_m)
+    n = group * uint32(GROUP_N)
+    pairs_n = min(blocks_n - n, uint32(GROUP_N))
+    return ((n + turn % pairs_n) * uint32(pairs.CLUSTER) + rank) * uint32(BLOCK_N), turn // pairs_n * uint32(BLOCK_M)
 
 
 @inlined
@@ -144,9 +152,9 @@ def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
                 # multiply: started here; the one before it has ended, and its stage may be filled again
                 hopper.wgmma_fence()
                 moved = uint64(stage * uint32(STAGE_BYTES >> 4))
-                hopper.wgmma_sp_f16_0(acc, 0, tiles, b_at + moved, a_at + moved, BLOCK_M, now)
+                hopper.wgmma_sp_f16(acc, 0, tiles, b_at + moved, a_at + moved, BLOCK_M, now, 0)
                 b_k, a_k = b_at + moved + uint64(B_STEP), a_at + moved + uint64(A_STEP)
-                hopper.wgmma_sp_f16_1(acc, 0, tiles, b_k, a_k, BLOCK_M, now)
+                hopper.wgmma_sp_f16(acc, 0, tiles, b_k, a_k, BLOCK_M, now, 1)
                 hopper.wgmma_commit()
                 hopper.wgmma_wait(1)
                 if step > 0:

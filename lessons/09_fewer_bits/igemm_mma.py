@@ -30,7 +30,7 @@ from lessons.toolkit.memory import (
     wait_group,
 )
 from lessons.toolkit.mma import ldmatrix4_at, mma_m16n8k32_s8, shared_address
-from lessons.toolkit.pasted import pasted
+from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
@@ -65,7 +65,7 @@ LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
 PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
 SHARED_BYTES = STAGES * STAGE
 ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-K_STEPS, PAIRS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS // 2, COLUMNS * 4
+K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
 A_FRAG, B_FRAG, ACC = 2 * ROWS * 16, 2 * COLUMNS * 8, ROWS * ACC_ROW  # fragments of this k and the next; sums
 
 
@@ -168,10 +168,7 @@ def specialise(full, kind):
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
         blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
-        group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
-        rows = min(blocks_m - group * GROUP_M, GROUP_M)
-        m0 = (group * GROUP_M + turn % rows) * BLOCK_M
-        n0 = turn // rows * BLOCK_N
+        m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
         # locate: the warp, and what the thread copies, as flat offsets for k0 = 0
         thread = uint32(cuda.threadIdx.x)

@@ -55,6 +55,7 @@ K_STEPS = BLOCK_K // MMA_K
 K_STEP = MMA_K >> 4  # from one k to the next, as descriptors count
 ACC = BLOCK_N // 2  # sums of a thread
 EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
+locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
 leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
@@ -68,15 +69,6 @@ class Kind(NamedTuple):
     consume: Any
     store: Any = unaligned.store_pair
     leave: Any = leave
-
-
-@inlined
-def locate(tile, blocks_m, blocks_n):
-    """Row and column of a tile; they walk down GROUP_M rows of tiles before they move one column to the right."""
-    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
-    m = group * uint32(GROUP_M)
-    rows = min(blocks_m - m, uint32(GROUP_M))
-    return (m + turn % rows) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
 
 
 @inlined

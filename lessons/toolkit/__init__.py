@@ -4,7 +4,6 @@ Each module imports from those below it only:
 
     tiles      tiles in registers and in shared memory: how large, who computes which, how they are filled
     grid       launch bounds, grids, and how many blocks share a tile of the output
-    bfloat     products of bfloat16, and the rounding to it
     hopper     barriers that count bytes, copies of boxes, products of warpgroups, clusters: compute capability 9.0a
     maps       tensor maps: boxes of arrays, as the copy engine wants them described
     card       how much shared memory the card that runs has

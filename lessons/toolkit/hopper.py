@@ -30,92 +30,80 @@ PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before 
 # --- shared memory ---
 
 
-@cuda.jit(device=True, inline="always")
-def half_tiles():
-    """All of the dynamic shared memory as float16, from a 1024-byte boundary on."""
-    return cuda.shared.array(0, float16, alignment=1024)
+def _tiles(name, kind):
+    """Make the function that gives a kernel all of its dynamic shared memory as an array."""
+
+    def tiles():
+        return cuda.shared.array(0, kind, alignment=1024)
+
+    tiles.__name__, tiles.__doc__ = name, f"All of the dynamic shared memory as {kind}, from a 1024-byte boundary on."
+    return pasted(tiles)
 
 
-@cuda.jit(device=True, inline="always")
-def float_tiles():
-    """All of the dynamic shared memory as float32, from a 1024-byte boundary on."""
-    return cuda.shared.array(0, float32, alignment=1024)
+half_tiles = _tiles("half_tiles", float16)
+float_tiles = _tiles("float_tiles", float32)
+word_tiles = _tiles("word_tiles", int32)  # a word holds four int8, too
 
 
-@cuda.jit(device=True, inline="always")
-def word_tiles():
-    """All of the dynamic shared memory as int32, from a 1024-byte boundary on; a word holds four int8, too."""
-    return cuda.shared.array(0, int32, alignment=1024)
-
-
-@intrinsic
-def fence_async(typing_context):
+@ptx.instruction("fence.proxy.async.shared::cta;")
+def fence_async():
     """What this thread wrote to shared memory is there for wgmma and the copy engine, after a barrier for all."""
-    return types.void(), ptx.instruction("fence.proxy.async.shared::cta;", "")
 
 
 # --- barriers that count bytes ---
 
 
-@cuda.jit(device=True, inline="always")
+@pasted
 def barrier_array(count):
     """`count` barriers in shared memory; a constant."""
     return cuda.shared.array(count, int64)
 
 
-@intrinsic
-def barrier_init(typing_context, bars, i, arrivals):
+@ptx.instruction("mbarrier.init.shared::cta.b64 [$0], $1;", "sr")
+def barrier_init(bars, i, arrivals):
     """Make barrier i one of so many arrivals in a phase; then publish_barriers."""
-    text = "mbarrier.init.shared::cta.b64 [$0], $1;"
-    return types.void(bars, i, arrivals), ptx.instruction(text, "sr")
 
 
-@intrinsic
-def publish_barriers(typing_context):
+@ptx.instruction("fence.mbarrier_init.release.cluster;")
+def publish_barriers():
     """The barriers that this thread has made are there for the copy engine and, behind a barrier, for all."""
-    return types.void(), ptx.instruction("fence.mbarrier_init.release.cluster;", "")
 
 
-@intrinsic
-def barrier_expect(typing_context, bars, i, count):
+@ptx.instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "sr")
+def barrier_expect(bars, i, count):
     """Arrive at barrier i, and let its phase wait for `count` bytes more."""
-    text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-    return types.void(bars, i, count), ptx.instruction(text, "sr")
 
 
-@intrinsic
-def barrier_arrive(typing_context, bars, i):
+@ptx.instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", "s")
+def barrier_arrive(bars, i):
     """Arrive at barrier i: what this thread did before is done for who waits for the phase."""
-    return types.void(bars, i), ptx.instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", "s")
 
 
-@intrinsic
-def barrier_arrive_at(typing_context, bars, i, rank):
+@ptx.instruction(
+    "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }",
+    "sr",
+)
+def barrier_arrive_at(bars, i, rank):
     """Arrive at barrier i of the block of that rank in the cluster: this thread, and its wgmma, have read what
     they had to. What it wrote, the other block does not see by this: that would take a fence of the whole GPU.
     """
-    text = (
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
-    )
-    return types.void(bars, i, rank), ptx.instruction(text, "sr")
 
 
-@intrinsic
-def barrier_wait(typing_context, bars, i, parity):
+@ptx.instruction(
+    "{ .reg .pred done; .reg .b64 start, now; "
+    "mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @done bra ARRIVED; "
+    "mov.u64 start, %globaltimer; "
+    "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @done bra ARRIVED; "
+    f"mov.u64 now, %globaltimer; sub.u64 now, now, start; setp.lt.u64 done, now, {PATIENCE}; "
+    "@done bra AGAIN; trap; ARRIVED: }",
+    "sr",
+)
+def barrier_wait(bars, i, parity):
     """Wait until barrier i has completed the phase of this parity: 0 for the first, 1 for the second, 0, ...
 
     A barrier whose first phase is not complete lets those of parity 1 pass. After two seconds the thread gives
     up, and the launch ends as a failure, so that no kernel waits for ever.
     """
-    text = (
-        "{ .reg .pred done; .reg .b64 start, now; "
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @done bra ARRIVED; "
-        "mov.u64 start, %globaltimer; "
-        "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @done bra ARRIVED; "
-        f"mov.u64 now, %globaltimer; sub.u64 now, now, start; setp.lt.u64 done, now, {PATIENCE}; "
-        "@done bra AGAIN; trap; ARRIVED: }"
-    )
-    return types.void(bars, i, parity), ptx.instruction(text, "sr")
 
 
 @pasted
@@ -167,63 +155,56 @@ def descriptor(typing_context, tiles, offset, leading, stride):
     return types.uint64(tiles, offset, leading, stride), generate
 
 
-def _wgmma(shape, modifiers, registers=0, sums_of=FLOAT, half=None):
-    """Code for a wgmma of `shape`, N in it; the sums are operands of the instruction, read and written.
+def _wgmma(form, modifiers="", registers=0, sums_of=FLOAT, sparse=False):
+    """A wgmma of `form`, N in it; the sums are operands of the instruction, read and written.
 
     `registers`: those of a thread that A is in; 0: it is in shared memory. `sums_of`: FLOAT, or WORD of integers.
-    `half`: of a sparse A, which lanes say where its values belong; the word is the argument before the last.
+    `sparse`: one more operand says where values of A belong, and a constant which lanes' of it are asked.
     """
     scales = ", 1, 1" if sums_of is FLOAT else ""  # of A and B, which integers do not have
     result = "=f" if sums_of is FLOAT else "=r"
+    b_at = 5 if registers else 4  # which argument B is; N is behind it
 
-    def words(context, builder, signature, args, n, count, kind):
-        """Pointers to `count` values from array n, index n + 1 of the arguments on."""
-        index = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
-        return ptx.words(builder, ptx.pointer(context, builder, signature.args[n], args[n], index, kind), count)
-
-    def typed(add, *given):
-        """The signature and the code; `add`: the type of the last argument, or True where the call has none."""
-        columns = ptx.literal(given[-1])
-        if columns is None:
+    def typed(typing_context, *given):
+        columns, which = ptx.literal(given[b_at + 1]), ptx.literal(given[b_at + 3]) if sparse else 0
+        if columns is None or which is None:
             return None
-        count, b_at = columns // 2, len(given) - 2
+        count, adds = columns // 2, len(given) > b_at + (4 if sparse else 2)  # does the call say whether to add?
 
         def generate(context, builder, signature, args):
-            sums = words(context, builder, signature, args, 0, count, sums_of)
+            sums = ptx.held(context, builder, signature, args, 0, count, sums_of)
+            left = [args[b_at - 1]]
             if registers:
-                left = [builder.load(one) for one in words(context, builder, signature, args, 2, registers, WORD)]
-            else:
-                left = [args[b_at - 1]]
-            flag = [] if add is True else [builder.zext(args[-1], WORD)]
-            places = [] if half is None else [args[-2]]
-            names = [f"${n}" for n in range(count + len(left) + 1 + len(places))]
-            a, b = names[count : count + len(left)], ", ".join(names[count + len(left) :])
-            text = "wgmma.mma_async." + ("sp." if places else "") + "sync.aligned."
-            text += f"{shape.format(N=columns)} {{{', '.join(names[:count])}}}, "
-            text += f"{{{', '.join(a)}}}" if registers else a[0]
-            text += f", {b}{f', {half}' if places else ''}, {'add' if flag else 1}{scales}{modifiers};"
-            if flag:
+                left = [builder.load(one) for one in ptx.held(context, builder, signature, args, 2, registers, WORD)]
+            flag = [builder.zext(args[-1], WORD)] if adds else []
+            places = [args[b_at + 2]] if sparse else []
+            names = [f"${n}" for n in range(count + len(left) + 1 + sparse)]
+            a, b = ", ".join(names[count:][: len(left)]), ", ".join(names[count + len(left) :])
+            text = f"wgmma.mma_async.{'sp.' * sparse}sync.aligned.{form.format(N=columns)} "
+            text += f"{{{', '.join(names[:count])}}}, {f'{{{a}}}' if registers else a}, {b}"
+            text += f"{f', {which}' * sparse}, {'add' if adds else 1}{scales}{modifiers};"
+            if adds:
                 text = f"{{ .reg .pred add; setp.ne.u32 add, ${count + len(names)}, 0; {text} }}"
-            constraints = [result] * count + ["r" if registers else "l"] * len(left) + ["l"] + ["r"] * len(places)
-            constraints += [*map(str, range(count)), *("r" for _ in flag), "~{memory}"]
+            constraints = [result] * count + ["r" if registers else "l"] * len(left) + ["l"] + ["r"] * sparse
+            constraints += [*map(str, range(count)), *["r"] * adds, "~{memory}"]
             operands = [*left, args[b_at], *places, *(builder.load(one) for one in sums), *flag]
-            found = ptx.assembly(
-                builder, ir.LiteralStructType([sums_of] * count), text, ",".join(constraints), operands
-            )
-            for n, one in enumerate(sums):
-                builder.store(builder.extract_value(found, n), one)
+            ptx.put(builder, sums, sums_of, text, constraints, operands)
             return context.get_dummy_value()
 
-        kinds = list(given)
+        kinds = list(given[: b_at + (4 if sparse else 2)])
         kinds[b_at if registers else b_at - 1 : b_at + 1] = [types.uint64] * (1 if registers else 2)
-        kinds += [] if half is None else [types.uint32]
-        return types.void(*kinds, types.literal(True) if add is True else types.boolean), generate
+        if sparse:
+            kinds[b_at + 2] = types.uint32
+        return types.void(*kinds, types.boolean if adds else types.literal(True)), generate
 
     return typed
 
 
-@intrinsic
-def wgmma_f16(typing_context, acc, i, tiles, a, b, N, add=True):
+F16, TF32, S8 = "m64n{N}k16.f32.f16.f16", "m64n{N}k8.f32.tf32.tf32", "m64n{N}k32.s32.s8.s8"
+
+
+@ptx.function(_wgmma(F16, ", 0, 0"))
+def wgmma_f16(acc, i, tiles, a, b, N, add=True):
     """Start the warpgroup's acc[i:i+N/2] += A (64 x 16) @ B (16 x N), float16, K-major, at descriptors a and b.
 
     N is a constant, a multiple of 8 up to 256. Thread t, warp w = t // 32 % 4 of the warpgroup, lane l = t % 32:
@@ -232,112 +213,96 @@ def wgmma_f16(typing_context, acc, i, tiles, a, b, N, add=True):
     operands lie, is there for the tracer. `add`, one for the whole warpgroup: where it is false the product takes the
     sums' place, whatever they were; without it, it is added.
     """
-    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 0")(add, acc, i, tiles, a, b, N)
 
 
-@intrinsic
-def wgmma_f16_rows(typing_context, acc, i, tiles, a, b, N, add=True):
+@ptx.function(_wgmma(F16, ", 0, 1"))
+def wgmma_f16_rows(acc, i, tiles, a, b, N, add=True):
     """wgmma_f16 with B row-major in memory: rows run along n."""
-    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 1")(add, acc, i, tiles, a, b, N)
 
 
-@intrinsic
-def wgmma_tf32(typing_context, acc, i, tiles, a, b, N, add=True):
+@ptx.function(_wgmma(TF32))
+def wgmma_tf32(acc, i, tiles, a, b, N, add=True):
     """Start acc[i:i+N/2] += A (64 x 8) @ B (8 x N), K-major; float32, read as TF32: 13 bits are cut off."""
-    return _wgmma("m64n{N}k8.f32.tf32.tf32", "")(add, acc, i, tiles, a, b, N)
 
 
-@intrinsic
-def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
+@ptx.function(_wgmma(TF32, registers=4))
+def wgmma_tf32_registers(acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_tf32 with A in registers, frag[j:j+4] of each thread, untouched until wgmma_wait.
 
     Thread t, warp w, lane l as in wgmma_f16: A[16 w + l // 4, l % 4], the same of row + 8, then both again 4
     columns to the right.
     """
-    return _wgmma("m64n{N}k8.f32.tf32.tf32", "", registers=4)(add, acc, i, frag, j, tiles, b, N)
 
 
-@intrinsic
-def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
+@ptx.function(_wgmma(F16, ", 0", registers=4))
+def wgmma_f16_registers(acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16 with A in registers, frag[j:j+8] of each thread, untouched until wgmma_wait.
 
     Thread t, warp w, lane l as in wgmma_f16: two values from A[16 w + l // 4, 2 (l % 4)] on, the same of row + 8,
     then both again 8 columns to the right: what ldmatrix4 gives for 16 x 16 values.
     """
-    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0", registers=4)(add, acc, i, frag, j, tiles, b, N)
 
 
-@intrinsic
-def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
+@ptx.function(_wgmma(F16, ", 1", registers=4))
+def wgmma_f16_rows_registers(acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16_registers with B row-major in memory: rows run along n."""
-    return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(add, acc, i, frag, j, tiles, b, N)
 
 
-@intrinsic
-def wgmma_sp_f16_0(typing_context, acc, i, tiles, a, b, N, places, add=True):
+@ptx.function(_wgmma("m64n{N}k32.f32.f16.f16", ", 0, 0", sparse=True))
+def wgmma_sp_f16(acc, i, tiles, a, b, N, places, half, add=True):
     """Start the warpgroup's acc[i:i+N/2] += A (64 x 32, of which two of every four along k are kept) @ B (32 x N),
     float16, K-major; what is kept of A, 64 x 16, at descriptor a.
 
-    places, uint32, says where kept values belong, as for sparse.mma_sp_m16n8k32: each warp about its 16 rows; of the
-    lanes of a group members 0 and 1 are asked, here for columns 0-15 and 16-31. Sums as in wgmma_f16.
+    places, uint32, says where kept values belong, as for mma.mma_sp_m16n8k32: each warp about its 16 rows; of the
+    lanes of a group two are asked, member 2 `half`, a constant, here for columns 0-15, and the next for 16-31. Sums
+    as in wgmma_f16.
     """
-    return _wgmma("m64n{N}k32.f32.f16.f16", ", 0, 0", half=0)(add, acc, i, tiles, a, b, N)
 
 
-@intrinsic
-def wgmma_sp_f16_1(typing_context, acc, i, tiles, a, b, N, places, add=True):
-    """wgmma_sp_f16_0 with the places that members 2 and 3 of a group have."""
-    return _wgmma("m64n{N}k32.f32.f16.f16", ", 0, 0", half=1)(add, acc, i, tiles, a, b, N)
-
-
-@intrinsic
-def wgmma_s8(typing_context, acc, i, tiles, a, b, N, add=True):
+@ptx.function(_wgmma(S8, sums_of=WORD))
+def wgmma_s8(acc, i, tiles, a, b, N, add=True):
     """Start acc[i:i+N/2] += A (64 x 32) @ B (32 x N), int8, K-major; the sums int32, exact, as wgmma_f16's lie.
 
     Tiles are words, int32, of four values each. N is 8, 16, 24, 32, or a multiple of 16 up to 256.
     """
-    return _wgmma("m64n{N}k32.s32.s8.s8", "", sums_of=WORD)(add, acc, i, tiles, a, b, N)
 
 
-@intrinsic
-def wgmma_s8_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
+@ptx.function(_wgmma(S8, registers=4, sums_of=WORD))
+def wgmma_s8_registers(acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_s8 with A in registers, the words frag[j:j+4] of each thread, untouched until wgmma_wait.
 
     Thread t, warp w, lane l as in wgmma_f16: four values from A[16 w + l // 4, 4 (l % 4)] on, the same of row + 8,
     then both again 16 columns to the right, four in a word: what ldmatrix4 gives for 16 x 8 words.
     """
-    return _wgmma("m64n{N}k32.s32.s8.s8", "", registers=4, sums_of=WORD)(add, acc, i, frag, j, tiles, b, N)
 
 
-@intrinsic
-def wgmma_e4m3(typing_context, acc, i, tiles, a, b, N, add=True):
+@ptx.function(_wgmma("m64n{N}k32.f32.e4m3.e4m3"))
+def wgmma_e4m3(acc, i, tiles, a, b, N, add=True):
     """Start acc[i:i+N/2] += A (64 x 32) @ B (32 x N), codes of e4m3, K-major; the sums float32, as wgmma_f16's lie.
 
     Tiles are words, float32, of four codes each. Sums keep about 14 bits: 32 products and the sum so far are
     brought to the exponent of the largest, and cut off.
     """
-    return _wgmma("m64n{N}k32.f32.e4m3.e4m3", "")(add, acc, i, tiles, a, b, N)
 
 
-@intrinsic
-def wgmma_fence(typing_context):
+@ptx.function(_wgmma("m64n{N}k16.f32.bf16.bf16", ", 0, 0"))
+def wgmma_bf16(acc, i, tiles, a, b, N, add=True):
+    """wgmma_f16 on codes of bfloat16, K-major; the sums float32. Tiles are words, float32, of two codes each."""
+
+
+@ptx.instruction("wgmma.fence.sync.aligned;")
+def wgmma_fence():
     """What the warpgroup's threads did to their sums is done for the wgmma that follow."""
-    return types.void(), ptx.instruction("wgmma.fence.sync.aligned;", "")
 
 
-@intrinsic
-def wgmma_commit(typing_context):
+@ptx.instruction("wgmma.commit_group.sync.aligned;")
+def wgmma_commit():
     """The wgmma that the warpgroup has started since its last wgmma_commit become a group."""
-    return types.void(), ptx.instruction("wgmma.commit_group.sync.aligned;", "")
 
 
-@intrinsic
-def wgmma_wait(typing_context, pending):
+@ptx.instruction("wgmma.wait_group.sync.aligned {};", "-")
+def wgmma_wait(pending):
     """Wait until at most `pending` groups, the youngest, of this warpgroup are under way; a constant."""
-    if ptx.literal(pending) is None:
-        return None
-    text = f"wgmma.wait_group.sync.aligned {pending.literal_value};"
-    return types.void(pending), ptx.instruction(text, "-")
 
 
 @inlined
@@ -352,71 +317,59 @@ def store_part(c, m, n, acc, first, paired):
 
 # --- the copy engine ---
 
-LOAD = "cp.async.bulk.tensor.{form}.mbarrier::complete_tx::bytes{multicast} [$0], [$1, {{{at}}}], [$2]{more};"
 
+def _load(form, coordinates, offsets=0, multicast=False):
+    """A load: to, map, barrier, so many coordinates and offsets, innermost last; `multicast`: a mask of blocks."""
 
-def _load(form, coordinates, offsets, multicast):
-    """Code for a load: to, map, barrier, coordinates and offsets, innermost last, a mask of blocks."""
+    def typed(typing_context, *given):
+        def generate(context, builder, signature, args):
+            kinds = signature.args
+            to, bar = (
+                ptx.shared_address(context, builder, kinds[n], args[n], args[n + 1], kinds[n + 1]) for n in (0, 3)
+            )
+            operands = [to, builder.ptrtoint(ptx.data(context, builder, kinds[2], args[2]), LONG), bar]
+            rest = list(zip(args[5:], kinds[5:], strict=True))
+            where, taps, mask = rest[:coordinates], rest[coordinates:][:offsets], rest[coordinates + offsets :]
+            for value, kind in reversed(where):
+                operands.append(context.cast(builder, value, kind, types.int32))
+            for value, kind in (*reversed(taps), *mask):
+                operands.append(context.cast(builder, value, kind, types.uint16))
+            names = [f"${n}" for n in range(len(operands))]
+            at, more = ", ".join(names[3:][:coordinates]), ", ".join(names[3 + coordinates :][:offsets])
+            text = f"cp.async.bulk.tensor.{form}.mbarrier::complete_tx::bytes{'.multicast::cluster' * multicast} "
+            text += f"[$0], [$1, {{{at}}}], [$2]{f', {{{more}}}' * (offsets > 0)}{f', {names[-1]}' * multicast};"
+            constraints = ["r", "l", "r", *["r"] * coordinates, *["h"] * (offsets + multicast), "~{memory}"]
+            ptx.assembly(builder, ir.VoidType(), text, ",".join(constraints), operands)
+            return context.get_dummy_value()
 
-    def generate(context, builder, signature, args):
-        kinds = signature.args
-        to, bar = (ptx.shared_address(context, builder, kinds[n], args[n], args[n + 1], kinds[n + 1]) for n in (0, 3))
-        operands = [to, builder.ptrtoint(ptx.data(context, builder, kinds[2], args[2]), LONG), bar]
-        rest = list(zip(args[5:], kinds[5:], strict=True))
-        where, taps, mask = (
-            rest[:coordinates],
-            rest[coordinates : coordinates + offsets],
-            rest[coordinates + offsets :],
-        )
-        for value, kind in reversed(where):
-            operands.append(context.cast(builder, value, kind, types.int32))
-        for value, kind in (*reversed(taps), *mask):
-            operands.append(context.cast(builder, value, kind, types.uint16))
-        names = [f"${n}" for n in range(len(operands))]
-        more = ""
-        if offsets:
-            more = f", {{{', '.join(names[3 + coordinates : 3 + coordinates + offsets])}}}"
-        if multicast:
-            more += f", {names[-1]}"
-        text = LOAD.format(
-            form=form,
-            multicast=".multicast::cluster" if multicast else "",
-            at=", ".join(names[3 : 3 + coordinates]),
-            more=more,
-        )
-        constraints = ["r", "l", "r"] + ["r"] * coordinates + ["h"] * (offsets + multicast) + ["~{memory}"]
-        ptx.assembly(builder, ir.VoidType(), text, ",".join(constraints), operands)
-        return context.get_dummy_value()
+        return types.void(*given), generate
 
-    return generate
+    return typed
 
 
 TILED, IM2COL = "2d.shared::cluster.global.tile", "5d.shared::cluster.global.im2col"
 
 
-@intrinsic
-def tma_load2(typing_context, tiles, i, map, bars, b, row, column):
+@ptx.function(_load(TILED, 2))
+def tma_load2(tiles, i, map, bars, b, row, column):
     """Start tiles[i:] = the map's box from (row, column) on, swizzled, zeros outside; one thread asks.
 
     Its bytes, those outside too, count at barrier b.
     """
-    return types.void(tiles, i, map, bars, b, row, column), _load(TILED, 2, 0, False)
 
 
-@intrinsic
-def tma_load2_multicast(typing_context, tiles, i, map, bars, b, row, column, mask):
+@ptx.function(_load(TILED, 2, multicast=True))
+def tma_load2_multicast(tiles, i, map, bars, b, row, column, mask):
     """tma_load2 to the same place in each block of the cluster whose bit is set, counted at its barrier b."""
-    return types.void(tiles, i, map, bars, b, row, column, mask), _load(TILED, 2, 0, True)
 
 
-@intrinsic
-def tma_load_im2col(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r, s):
+@ptx.function(_load(IM2COL, 5, 3))
+def tma_load_im2col(tiles, i, map, bars, b, n, d, h, w, c, t, r, s):
     """Start tiles[i:] = the map's pixels from base pixel (n, d, h, w) on at tap (t, r, s), channels from c on.
 
     t, r and s are offsets in pixels: a tap's index times the dilation. Rows of the tile are pixels. Barrier and
     swizzle are those of tma_load2.
     """
-    return types.void(tiles, i, map, bars, b, n, d, h, w, c, t, r, s), _load(IM2COL, 5, 3, False)
 
 
 @intrinsic
@@ -435,26 +388,19 @@ def tma_store2(typing_context, map, row, column, tiles, i):
     return types.void(map, row, column, tiles, i), generate
 
 
-@intrinsic
-def tma_commit(typing_context):
+@ptx.instruction("cp.async.bulk.commit_group;")
+def tma_commit():
     """The stores that this thread has started since its last tma_commit become a group."""
-    return types.void(), ptx.instruction("cp.async.bulk.commit_group;", "")
 
 
-@intrinsic
-def tma_wait_read(typing_context, pending):
+@ptx.instruction("cp.async.bulk.wait_group.read {};", "-")
+def tma_wait_read(pending):
     """Wait until all but `pending` groups of this thread's stores have read shared memory; a constant."""
-    if ptx.literal(pending) is None:
-        return None
-    return types.void(pending), ptx.instruction(f"cp.async.bulk.wait_group.read {pending.literal_value};", "-")
 
 
-@intrinsic
-def tma_wait(typing_context, pending):
+@ptx.instruction("cp.async.bulk.wait_group {};", "-")
+def tma_wait(pending):
     """Wait until all but `pending` groups of this thread's stores are in global memory; a constant."""
-    if ptx.literal(pending) is None:
-        return None
-    return types.void(pending), ptx.instruction(f"cp.async.bulk.wait_group {pending.literal_value};", "-")
 
 
 # --- blocks that stay, clusters, registers ---
@@ -469,6 +415,20 @@ def persistent(tiles, cluster=1):
     return cluster * -(-tiles // turns)
 
 
+def locating(group_rows, height, width):
+    """Build the device function that says where the tile of a number begins, in 32 bits, as `pasted.walk` does."""
+
+    @inlined
+    def locate(tile, rows, columns):
+        """Of rows x columns tiles of height x width: down `group_rows` rows of tiles, then one column on."""
+        group, turn = tile // (uint32(group_rows) * columns), tile % (uint32(group_rows) * columns)
+        first = group * uint32(group_rows)
+        below = min(rows - first, uint32(group_rows))
+        return (first + turn % below) * uint32(height), turn // below * uint32(width)
+
+    return locate
+
+
 @intrinsic
 def cluster_rank(typing_context):
     """The block's number in its cluster."""
@@ -479,24 +439,16 @@ def cluster_rank(typing_context):
     return types.uint32(), generate
 
 
-@intrinsic
-def cluster_sync(typing_context):
+@ptx.instruction("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;")
+def cluster_sync():
     """Wait for all threads of all blocks of the cluster; what they wrote before is there."""
-    text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
-    return types.void(), ptx.instruction(text, "")
 
 
-@intrinsic
-def take_registers(typing_context, count):
+@ptx.instruction("setmaxnreg.inc.sync.aligned.u32 {};", "-")
+def take_registers(count):
     """Let each thread of this warpgroup hold `count` registers, as soon as others gave them; a multiple of 8."""
-    if ptx.literal(count) is None:
-        return None
-    return types.void(count), ptx.instruction(f"setmaxnreg.inc.sync.aligned.u32 {count.literal_value};", "-")
 
 
-@intrinsic
-def give_registers(typing_context, count):
+@ptx.instruction("setmaxnreg.dec.sync.aligned.u32 {};", "-")
+def give_registers(count):
     """Keep `count` registers for each thread of this warpgroup, and give the others away; a multiple of 8."""
-    if ptx.literal(count) is None:
-        return None
-    return types.void(count), ptx.instruction(f"setmaxnreg.dec.sync.aligned.u32 {count.literal_value};", "-")

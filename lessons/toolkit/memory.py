@@ -15,6 +15,7 @@ from numba.types import float16
 
 from lessons.toolkit import ptx
 from lessons.toolkit.mma import to_half
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.ptx import FLOAT, LONG, SHARED, WORD
 
 VECTOR, HALVES, INT8S = 4, 8, 16  # float32, float16 and int8 values in one 128-bit access
@@ -49,22 +50,19 @@ def aligned(*arrays, to=16):
 # --- shared memory ---
 
 
-@cuda.jit(device=True, inline="always")
-def shared_array(size):
-    """`size` float32 of shared memory from a 16-byte boundary on."""
-    return cuda.shared.array(size, float32, alignment=16)
+def shared_arrays(name, kind, alignment):
+    """Make the function by which a kernel gets an array of `kind` in shared memory, on a boundary of bytes."""
+
+    def array(size):
+        return cuda.shared.array(size, kind, alignment=alignment)
+
+    array.__name__, array.__doc__ = name, f"`size` {kind} of shared memory from a {alignment}-byte boundary on."
+    return pasted(array)
 
 
-@cuda.jit(device=True, inline="always")
-def half_array(size):
-    """`size` float16 of shared memory from a 16-byte boundary on."""
-    return cuda.shared.array(size, float16, alignment=16)
-
-
-@cuda.jit(device=True, inline="always")
-def byte_array(size):
-    """`size` int8 of shared memory from a 16-byte boundary on."""
-    return cuda.shared.array(size, int8, alignment=16)
+shared_array = shared_arrays("shared_array", float32, 16)
+half_array = shared_arrays("half_array", float16, 16)
+byte_array = shared_arrays("byte_array", int8, 16)
 
 
 # --- loads and stores of several values ---
@@ -83,10 +81,21 @@ def _moved(to, source_align, target_align):
     return generate
 
 
-@intrinsic
-def load2(typing_context, registers, i, array, offset):
-    """registers[i:i+2] = array[offset:offset+2], which must start on an 8-byte boundary."""
-    return types.void(registers, i, array, offset), _moved(FLOAT2, source_align=8, target_align=4)
+def _load(name, count, kind, to):
+    """A load of `count` values, of float32 or float16, as one of LLVM type `to`."""
+    size = 4 if kind == "float32" else 2
+
+    def typed(typing_context, registers, i, array, offset):
+        return types.void(registers, i, array, offset), _moved(to, source_align=count * size, target_align=size)
+
+    says = f"registers[i:i+{count}] = array[offset:offset+{count}], {kind}, from a {count * size}-byte boundary on."
+    return ptx.named(name, says, typed)
+
+
+load2 = _load("load2", 2, "float32", FLOAT2)
+load4 = _load("load4", 4, "float32", FLOAT4)
+load2_halves = _load("load2_halves", 2, "float16", WORD)
+load8 = _load("load8", 8, "float16", WORD4)
 
 
 @intrinsic
@@ -98,27 +107,9 @@ def store2(typing_context, array, offset, registers, i):
 
 
 @intrinsic
-def load4(typing_context, registers, i, array, offset):
-    """registers[i:i+4] = array[offset:offset+4], which must start on a 16-byte boundary."""
-    return types.void(registers, i, array, offset), _moved(FLOAT4, source_align=16, target_align=4)
-
-
-@intrinsic
 def store4(typing_context, array, offset, registers, i):
     """array[offset:offset+4] = registers[i:i+4], to a 16-byte boundary."""
     return types.void(array, offset, registers, i), _moved(FLOAT4, source_align=4, target_align=16)
-
-
-@intrinsic
-def load2_halves(typing_context, registers, i, array, offset):
-    """registers[i:i+2] = array[offset:offset+2], float16, which must start on a 4-byte boundary."""
-    return types.void(registers, i, array, offset), _moved(WORD, source_align=4, target_align=2)
-
-
-@intrinsic
-def load8(typing_context, registers, i, array, offset):
-    """registers[i:i+8] = array[offset:offset+8], float16, which must start on a 16-byte boundary."""
-    return types.void(registers, i, array, offset), _moved(WORD4, source_align=16, target_align=2)
 
 
 @intrinsic
@@ -127,26 +118,38 @@ def store8(typing_context, array, offset, tile, i):
     return types.void(array, offset, tile, i), _moved(WORD4, source_align=16, target_align=16)
 
 
-_PAIRS = "cvt.rn.f16x2.f32 $0, $2, $1;"
-_HALVES = "{ .reg .b16 low, high; cvt.rn.f16.f32 low, $1; cvt.rn.f16.f32 high, $2; mov.b32 $0, {low, high}; }"
+def _rounded(text, below_8_0=None):
+    """A store of two sums as one word; `below_8_0`: the instructions that make it there."""
+
+    def typed(typing_context, array, offset, acc, i):
+        def generate(context, builder, signature, args):
+            operands = [builder.load(one) for one in ptx.held(context, builder, signature, args, 2, 2, FLOAT)]
+            pair = ptx.assembly(builder, WORD, text if _from_8_0() else below_8_0, "=r,f,f", operands)
+            builder.store(pair, ptx.pointer(context, builder, array, args[0], args[1], WORD), align=4)
+            return context.get_dummy_value()
+
+        return types.void(array, offset, acc, i), generate
+
+    return ptx.function(typed)
 
 
-@intrinsic
-def store2_rounded(typing_context, array, offset, acc, i):
+@_rounded(
+    "cvt.rn.f16x2.f32 $0, $2, $1;",
+    "{ .reg .b16 low, high; cvt.rn.f16.f32 low, $1; cvt.rn.f16.f32 high, $2; mov.b32 $0, {low, high}; }",
+)
+def store2_rounded(array, offset, acc, i):
     """array[offset:offset+2] = acc[i:i+2], each rounded to the nearest float16, to a 4-byte boundary."""
 
-    def generate(context, builder, signature, args):
-        array_type, _, acc_type, _ = signature.args
-        sums = ptx.words(builder, ptx.pointer(context, builder, acc_type, args[2], args[3], FLOAT), 2)
-        low, high = (builder.load(one) for one in sums)
-        pair = ptx.assembly(builder, WORD, _PAIRS if _from_8_0() else _HALVES, "=r,f,f", [low, high])
-        builder.store(pair, ptx.pointer(context, builder, array_type, args[0], args[1], WORD), align=4)
-        return context.get_dummy_value()
 
-    return types.void(array, offset, acc, i), generate
+@_rounded("cvt.rn.bf16x2.f32 $0, $2, $1;")
+def store2_bfloat(array, offset, acc, i):
+    """array[offset:offset+2] = the codes of acc[i:i+2], rounded to the nearest bfloat16, to a 4-byte boundary.
+
+    Of an array of words, float32, array[offset] becomes both. Compute capability 8.0 or newer.
+    """
 
 
-@cuda.jit(device=True, inline="always")
+@pasted
 def store8_rounded(array, offset, acc, i):
     """array[offset:offset+8] = acc[i:i+8], each rounded to the nearest float16, to a 16-byte boundary."""
     half = cuda.local.array(HALVES, float16)
@@ -178,12 +181,14 @@ def _copied_now(context, builder, signature, args, to, size, conditional):
     return context.get_dummy_value()
 
 
-def _copied(form, to, size, conditional=False, narrow=False):
-    """Code for cp.async of `size` bytes, a value of type `to`.
+def _copy(name, count, conditional=False, narrow=False):
+    """A cp.async of `count` float32, one or four.
 
     conditional: a fifth argument says whether to read the array, or to write zeros. narrow: the array's offset has 32
     bits, and is widened, scaled and added to the address by one instruction.
     """
+    to, size = (FLOAT, 4) if count == 1 else (FLOAT4, 16)
+    form = "ca.shared.global" if count == 1 or conditional else "cg.shared.global"  # by L1, or past it
     last = f"${2 + narrow}"
     text = f"cp.async.{form} [$0], [{'address' if narrow else '$1'}], {size}{f', {last}' if conditional else ''};"
     if narrow:
@@ -207,61 +212,43 @@ def _copied(form, to, size, conditional=False, narrow=False):
         ptx.assembly(builder, ir.VoidType(), text, constraints, operands)
         return context.get_dummy_value()
 
-    return generate
+    def copied(typing_context, shared, i, array, offset):
+        return types.void(shared, i, array, offset), generate
+
+    def copied_where(typing_context, shared, i, array, offset, inside):
+        return types.void(shared, i, array, types.uint32 if narrow else offset, types.boolean), generate
+
+    says = f"Start shared[i:i+{count}] = array[offset:offset+{count}], float32, from and to {size}-byte boundaries"
+    if conditional:
+        says += ", or zeros without reading the array where not `inside`"
+    return ptx.named(name, f"{says}; below compute capability 8.0, do it.", copied_where if conditional else copied)
 
 
-BY_L1, PAST_L1 = "ca.shared.global", "cg.shared.global"
+copy1_async = _copy("copy1_async", 1)
+copy4_async = _copy("copy4_async", 4)
+copy1_or_zero = _copy("copy1_or_zero", 1, conditional=True)
+copy4_or_zero = _copy("copy4_or_zero", 4, conditional=True)
 SIXTEEN_BYTES = "cp.async.cg.shared.global.L2::128B [$0], [$1], 16"  # past L1
 
 
-@intrinsic
-def copy1_async(typing_context, shared, i, array, offset):
-    """Start shared[i] = array[offset]; below compute capability 8.0, do it."""
-    return types.void(shared, i, array, offset), _copied(BY_L1, FLOAT, 4)
-
-
-@intrinsic
-def copy4_async(typing_context, shared, i, array, offset):
-    """Start shared[i:i+4] = array[offset:offset+4], both on 16-byte boundaries."""
-    return types.void(shared, i, array, offset), _copied(PAST_L1, FLOAT4, 16)
-
-
-@intrinsic
-def copy8_async(typing_context, shared, i, array, offset):
+@ptx.instruction(f"{SIXTEEN_BYTES};", "sg")
+def copy8_async(shared, i, array, offset):
     """Start shared[i:i+8] = array[offset:offset+8], float16, both on 16-byte boundaries."""
-    return types.void(shared, i, array, offset), ptx.instruction(f"{SIXTEEN_BYTES};", "sg")
 
 
-@intrinsic
-def copy16_async(typing_context, shared, i, array, offset):
+@ptx.instruction(f"{SIXTEEN_BYTES};", "sg")
+def copy16_async(shared, i, array, offset):
     """Start shared[i:i+16] = array[offset:offset+16], int8, both on 16-byte boundaries."""
-    return types.void(shared, i, array, offset), ptx.instruction(f"{SIXTEEN_BYTES};", "sg")
 
 
-@intrinsic
-def copy1_or_zero(typing_context, shared, i, array, offset, inside):
-    """copy1_async, or shared[i] = 0 without reading the array where not `inside`."""
-    return types.void(shared, i, array, offset, types.boolean), _copied(BY_L1, FLOAT, 4, conditional=True)
-
-
-@intrinsic
-def copy4_or_zero(typing_context, shared, i, array, offset, inside):
-    """copy4_async, or shared[i:i+4] = 0 without reading the array where not `inside`."""
-    return types.void(shared, i, array, offset, types.boolean), _copied(BY_L1, FLOAT4, 16, conditional=True)
-
-
-@intrinsic
-def copy8_or_zero(typing_context, shared, i, array, offset, inside):
+@ptx.instruction(f"{SIXTEEN_BYTES}, $2;", "sgz")
+def copy8_or_zero(shared, i, array, offset, inside):
     """copy8_async, or shared[i:i+8] = 0 without reading the array where not `inside`."""
-    code = ptx.instruction(f"{SIXTEEN_BYTES}, $2;", "sgz")
-    return types.void(shared, i, array, offset, types.boolean), code
 
 
-@intrinsic
-def copy16_or_zero(typing_context, shared, i, array, offset, inside):
+@ptx.instruction(f"{SIXTEEN_BYTES}, $2;", "sgz")
+def copy16_or_zero(shared, i, array, offset, inside):
     """copy16_async, or shared[i:i+16] = 0 without reading the array where not `inside`."""
-    code = ptx.instruction(f"{SIXTEEN_BYTES}, $2;", "sgz")
-    return types.void(shared, i, array, offset, types.boolean), code
 
 
 @intrinsic
@@ -269,25 +256,21 @@ def wait_async(typing_context):
     """Wait until the copies that this thread started have arrived; other threads' copies need a barrier."""
 
     def generate(context, builder, signature, args):
-        if not _from_8_0():
-            return context.get_dummy_value()
-        return ptx.instruction("cp.async.wait_all;")(context, builder, signature, args)
+        if _from_8_0():
+            ptx.assembly(builder, ir.VoidType(), "cp.async.wait_all;", "~{memory}", [])
+        return context.get_dummy_value()
 
     return types.void(), generate
 
 
-@intrinsic
-def commit_group(typing_context):
+@ptx.instruction("cp.async.commit_group;")
+def commit_group():
     """The copies that this thread has started since its last commit_group become a group."""
-    return types.void(), ptx.instruction("cp.async.commit_group;")
 
 
-@intrinsic
-def wait_group(typing_context, pending):
+@ptx.instruction("cp.async.wait_group {};", "-")
+def wait_group(pending):
     """Wait until at most `pending` groups, the youngest, of this thread are on their way; a constant."""
-    if ptx.literal(pending) is None:
-        return None
-    return types.void(pending), ptx.instruction(f"cp.async.wait_group {pending.literal_value};", "-")
 
 
 # --- from a 32-bit offset, or zeros where nothing is to be read ---
@@ -298,7 +281,7 @@ def wait_group(typing_context, pending):
 # were to hide it; one under a condition of its own stays where it was written.
 
 
-def _loaded_or_zero(count, suffix):
+def _load_or_zero(name, count, suffix):
     names = ", ".join(f"${v}" for v in range(count))
     value = f"{{{names}}}" if count > 1 else names
     clear = " ".join(f"mov.b32 ${v}, 0;" for v in range(count))
@@ -319,39 +302,23 @@ def _loaded_or_zero(count, suffix):
             builder.store(one, builder.gep(to, [builder.add(i, ir.Constant(i.type, v))]))
         return context.get_dummy_value()
 
-    return generate
+    def typed(typing_context, registers, i, array, offset, inside):
+        return types.void(registers, i, array, types.uint32, types.boolean), generate
+
+    says = f"registers[i:i+{count}] = array[offset:offset+{count}], float32, zeros unread where not `inside`."
+    return ptx.named(name, says, typed)
 
 
-@intrinsic
-def load1_or_zero(typing_context, registers, i, array, offset, inside):
-    """registers[i] = array[offset], or 0 unread if not `inside`."""
-    return types.void(registers, i, array, types.uint32, types.boolean), _loaded_or_zero(1, "")
-
-
-@intrinsic
-def load4_or_zero(typing_context, registers, i, array, offset, inside):
-    """registers[i:i+4] = array[offset:offset+4], from a 16-byte boundary; if not `inside`, zeros unread."""
-    return types.void(registers, i, array, types.uint32, types.boolean), _loaded_or_zero(VECTOR, ".v4")
-
-
-@intrinsic
-def fetch1_or_zero(typing_context, shared, i, array, offset, inside):
-    """copy1_or_zero from a 32-bit offset."""
-    code = _copied(BY_L1, FLOAT, 4, conditional=True, narrow=True)
-    return types.void(shared, i, array, types.uint32, types.boolean), code
-
-
-@intrinsic
-def fetch4_or_zero(typing_context, shared, i, array, offset, inside):
-    """copy4_or_zero from a 32-bit offset."""
-    code = _copied(BY_L1, FLOAT4, 16, conditional=True, narrow=True)
-    return types.void(shared, i, array, types.uint32, types.boolean), code
+load1_or_zero = _load_or_zero("load1_or_zero", 1, "")
+load4_or_zero = _load_or_zero("load4_or_zero", VECTOR, ".v4")  # from a 16-byte boundary on
+fetch1_or_zero = _copy("fetch1_or_zero", 1, conditional=True, narrow=True)  # copy1_or_zero from a 32-bit offset
+fetch4_or_zero = _copy("fetch4_or_zero", 4, conditional=True, narrow=True)
 
 
 # --- of the elements of a matrix, nothing outside ---
 
 
-@cuda.jit(device=True, inline="always")
+@pasted
 def load4_guarded(registers, i, array, row, column, wide):
     """registers[i:i+4] = array[row, column:column+4], zeros outside; one by one unless rows are aligned (`wide`)."""
     rows, columns = array.shape
@@ -363,19 +330,7 @@ def load4_guarded(registers, i, array, row, column, wide):
             registers[i + v] = array[row, column + v] if inside else float32(0.0)
 
 
-@cuda.jit(device=True, inline="always")
-def store4_guarded(array, row, column, registers, i, wide):
-    """array[row, column:column+4] = registers[i:i+4], nothing outside; one by one unless rows are aligned."""
-    rows, columns = array.shape
-    if wide and row < rows and column < columns:
-        store4(array, row * columns + column, registers, i)
-    else:
-        for v in range(VECTOR):
-            if row < rows and column + v < columns:
-                array[row, column + v] = registers[i + v]
-
-
-@cuda.jit(device=True, inline="always")
+@pasted
 def copy1_guarded(shared, i, array, row, column):
     """copy1_async of array[row, column], or zero outside."""
     rows, columns = array.shape
@@ -385,7 +340,7 @@ def copy1_guarded(shared, i, array, row, column):
         shared[i] = float32(0.0)
 
 
-@cuda.jit(device=True, inline="always")
+@pasted
 def copy4_guarded(shared, i, array, row, column, wide):
     """copy4_async of array[row, column:column+4], zeros outside; one by one unless rows are aligned."""
     rows, columns = array.shape
@@ -396,14 +351,14 @@ def copy4_guarded(shared, i, array, row, column, wide):
             copy1_guarded(shared, i + v, array, row, column + v)
 
 
-@cuda.jit(device=True, inline="always")
+@pasted
 def load1_guarded(tile, i, array, row, column):
     """tile[i] = array[row, column], or zero outside, at once."""
     rows, columns = array.shape
     tile[i] = array[row, column] if row < rows and column < columns else to_half(float32(0.0))
 
 
-@cuda.jit(device=True, inline="always")
+@pasted
 def copy8_guarded(tile, i, array, row, column, wide):
     """copy8_async of array[row, column:column+8], zeros outside; one by one, and at once, unless rows are aligned."""
     rows, columns = array.shape
@@ -415,7 +370,7 @@ def copy8_guarded(tile, i, array, row, column, wide):
             load1_guarded(tile, i + v, array, row, column + v)
 
 
-@cuda.jit(device=True, inline="always")
+@pasted
 def copy16_guarded(tile, i, array, row, column, wide):
     """copy16_async of array[row, column:column+16], zeros outside; one by one, at once, unless rows are aligned."""
     rows, columns = array.shape
@@ -428,7 +383,7 @@ def copy16_guarded(tile, i, array, row, column, wide):
             tile[i + v] = array[row, column + v] if inside else int8(0)
 
 
-@cuda.jit(device=True, inline="always")
+@pasted
 def store2_guarded(array, row, column, acc, i, paired):
     """array[row, column:column+2] = acc[i:i+2], rounded, nothing outside; one by one unless rows are even."""
     rows, columns = array.shape
@@ -441,13 +396,21 @@ def store2_guarded(array, row, column, acc, i, paired):
                     array[row, column + v] = to_half(acc[i + v])
 
 
-@cuda.jit(device=True, inline="always")
-def store8_guarded(array, row, column, tile, i, wide):
-    """array[row, column:column+8] = tile[i:i+8], nothing outside; one by one unless rows are aligned."""
-    rows, columns = array.shape
-    if wide and row < rows and column < columns:
-        store8(array, row * columns + column, tile, i)
-    else:
-        for v in range(HALVES):
-            if row < rows and column + v < columns:
-                array[row, column + v] = tile[i + v]
+def _store_guarded(store, count):
+    """Make the function that stores `count` neighbours of a row by this one, or singly unless rows are aligned."""
+
+    @pasted
+    def store_guarded(array, row, column, registers, i, wide):
+        """array[row, column:column+count] = registers[i:i+count], nothing outside; `wide`: rows are aligned."""
+        rows, columns = array.shape
+        if wide and row < rows and column < columns:
+            store(array, row * columns + column, registers, i)
+        else:
+            for v in range(count):
+                if row < rows and column + v < columns:
+                    array[row, column + v] = registers[i + v]
+
+    return store_guarded
+
+
+store4_guarded, store8_guarded = _store_guarded(store4, VECTOR), _store_guarded(store8, HALVES)

@@ -7,12 +7,9 @@
 - of B (16 x 8): (2t, g) and the element below it, then the same 8 rows on;
 - of the sum (16 x 8): (g, 2t) and its right neighbour, then the same of row g + 8.
 
-``mma_m16n8k32_s8`` takes int8, four values where ``mma_m16n8k16`` takes two: of A (16 x 32) (g, 4t) and the three to
-its right, the same of row g + 8, then both again 16 columns on; of B (32 x 8) (4t, g) and the three below it, then
-the same 16 rows on. ``mma_m16n8k8`` takes float32 as TF32: of A (16 x 8) (g, t), (g + 8, t), (g, t + 4), (g + 8, t +
-4); of B (8 x 8) (t, g) and (t + 4, g). All 32 lanes of a warp must come to such an instruction, and to ``ldmatrix4``
-and ``stmatrix4``, together. Arrays are addressed by one flat row-major offset. Compute capability 8.0 or newer;
-``stmatrix4``, transposed or not: 9.0 or newer.
+Those of other types tell of theirs below. All 32 lanes of a warp must come to such an instruction, and to
+``ldmatrix4`` and ``stmatrix4``, together. Arrays are addressed by one flat row-major offset. Compute capability 8.0
+or newer; ``stmatrix4``, transposed or not: 9.0 or newer.
 """
 
 from llvmlite import ir
@@ -27,101 +24,110 @@ from lessons.toolkit.ptx import BITS, FLOAT, WORD
 # --- products ---
 
 
-def _mma(text, a_words, b_words, sums_of=FLOAT):
-    def generate(context, builder, signature, args):
-        fragments = [
-            ptx.pointer(context, builder, signature.args[n], args[n], args[n + 1], to)
-            for n, to in ((0, sums_of), (2, WORD), (4, WORD))
-        ]
-        sums = ptx.words(builder, fragments[0], 4)
-        left, right = ptx.words(builder, fragments[1], a_words), ptx.words(builder, fragments[2], b_words)
-        operands = [builder.load(word) for word in (*left, *right, *sums)]
-        result = "=f" if sums_of is FLOAT else "=r"
-        constraints = ",".join([result] * 4 + ["r"] * (a_words + b_words) + ["0", "1", "2", "3"])
-        found = ptx.assembly(builder, ir.LiteralStructType([sums_of] * 4), text, constraints, operands)
-        for n, one in enumerate(sums):
-            builder.store(builder.extract_value(found, n), one)
-        return context.get_dummy_value()
+def _mma(form, b_words=2, sums_of=FLOAT):
+    """The product `form`, of four words of A; sums of floats, or of integers, WORD."""
+    b = ", ".join(f"${8 + n}" for n in range(b_words))
+    text = f"mma.{form} {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{{b}}}, {{$0, $1, $2, $3}}"
+    result = "=f" if sums_of is FLOAT else "=r"
 
-    return generate
+    def code(text, more=()):
+        """`more`: an argument from which one more word comes."""
+        constraints = [result] * 4 + ["r"] * (4 + b_words + len(more)) + ["0", "1", "2", "3"]
+
+        def generate(context, builder, signature, args):
+            parts = (0, 4, sums_of), (2, 4, WORD), (4, b_words, WORD), *((n, 1, WORD) for n in more)
+            sums, *read = (ptx.held(context, builder, signature, args, *part) for part in parts)
+            operands = [builder.load(word) for word in (*(word for words in read for word in words), *sums)]
+            ptx.put(builder, sums, sums_of, text, constraints, operands)
+            return context.get_dummy_value()
+
+        return generate
+
+    def dense(typing_context, acc, i, a_frag, j, b_frag, k):
+        return types.void(acc, i, a_frag, j, b_frag, k), code(f"{text};")
+
+    def sparse(typing_context, acc, i, a_frag, j, b_frag, k, places, p, half):
+        which = ptx.literal(half)
+        if which is None:
+            return None
+        return types.void(acc, i, a_frag, j, b_frag, k, places, p, half), code(f"{text}, $12, {which};", [6])
+
+    return sparse if form.startswith("sp::") else dense
 
 
-@intrinsic
-def mma_m16n8k16(typing_context, acc, i, a_frag, j, b_frag, k):
+@ptx.function(_mma("sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"))
+def mma_m16n8k16(acc, i, a_frag, j, b_frag, k):
     """The warp's acc[i:i+4] += A (16 x 16, a_frag[j:j+8]) @ B (16 x 8, b_frag[k:k+4]); float16, sums float32.
 
     a_frag: A[group, 2 member], its right neighbour; the same 8 rows below; both again 8 columns to the right.
     b_frag: B[2 member, group], the element below it; both again 8 rows below. acc: C[group, 2 member], its right
     neighbour; the same 8 rows below.
     """
-    text = (
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$0, $1, $2, $3};"
-    )
-    return types.void(acc, i, a_frag, j, b_frag, k), _mma(text, 4, 2)
 
 
-@intrinsic
-def mma_m16n8k8(typing_context, acc, i, a_frag, j, b_frag, k):
+@ptx.function(_mma("sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"))
+def mma_m16n8k16_bf16(acc, i, a_frag, j, b_frag, k):
+    """mma_m16n8k16 on codes of bfloat16; the sums float32. Fragments are of uint16, or of int8, two to a code."""
+
+
+@ptx.function(_mma("sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"))
+def mma_m16n8k8(acc, i, a_frag, j, b_frag, k):
     """The warp's acc[i:i+4] += A (16 x 8, a_frag[j:j+4]) @ B (8 x 8, b_frag[k:k+2]); float32, read as TF32.
 
     a_frag: A[group, member], 8 rows below; both again 4 columns to the right. b_frag: B[member, group], and 4
     rows below. acc: as in mma_m16n8k16. The last 13 bits of a_frag and b_frag are cut off: see to_tf32.
     """
-    text = (
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$0, $1, $2, $3};"
-    )
-    return types.void(acc, i, a_frag, j, b_frag, k), _mma(text, 4, 2)
 
 
-@intrinsic
-def mma_m16n8k32_s8(typing_context, acc, i, a_frag, j, b_frag, k):
+@ptx.function(_mma("sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", sums_of=WORD))
+def mma_m16n8k32_s8(acc, i, a_frag, j, b_frag, k):
     """The warp's acc[i:i+4] += A (16 x 32, a_frag[j:j+16]) @ B (32 x 8, b_frag[k:k+8]); int8, sums int32, exact.
 
     a_frag: A[group, 4 member] and the three to its right; the same 8 rows below; both again 16 columns to the right.
     b_frag: B[4 member, group] and the three below it; both again 16 rows below. acc: as in mma_m16n8k16.
     """
-    text = (
-        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
-        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$0, $1, $2, $3};"
-    )
-    return types.void(acc, i, a_frag, j, b_frag, k), _mma(text, 4, 2, WORD)
+
+
+@ptx.function(_mma("sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", b_words=4))
+def mma_sp_m16n8k32(acc, i, a_frag, j, b_frag, k, places, p, half):
+    """The warp's acc[i:i+4] += A (16 x 32, of which two of every four along k are kept) @ B (32 x 8, b_frag[k:k+8]);
+    float16, sums float32.
+
+    a_frag[j:j+8] are the values of A that are kept, 16 x 16, as mma_m16n8k16 takes them. b_frag: B[2 member, group]
+    and the element below it; the same 8, 16 and 24 rows below. acc: as in mma_m16n8k16. places[p], uint32, says where
+    kept values belong: of the lanes of a group two are asked, member 2 `half`, a constant, for A's columns 0-15, and
+    the next for 16-31. Bits 0-15 are of row `group`, the others of the row 8 below; four bits for each four columns,
+    from the left: the column of the first value that is kept, then that of the second, which must be greater.
+    """
 
 
 # --- roundings ---
 
 
-@intrinsic
-def to_tf32(typing_context, value):
-    """The float32 nearest to `value` that has 10 bits of fraction, as TF32 has."""
+def _converted(name, text, result, register, kind, become, says):
+    """A float32 as `result`: the instruction leaves it in a register of LLVM type `kind`; `become` says how."""
 
-    def generate(context, builder, signature, args):
-        word = ptx.assembly(builder, WORD, "cvt.rna.tf32.f32 $0, $1;", "=r,f", args)
-        return builder.bitcast(word, FLOAT)
+    def typed(typing_context, value):
+        def generate(context, builder, signature, args):
+            return become(builder, ptx.assembly(builder, kind, f"{text} $0, $1;", f"={register},f", args))
 
-    return types.float32(types.float32), generate
+        return result(types.float32), generate
 
-
-@intrinsic
-def to_half(typing_context, value):
-    """The float16 nearest to a float32; Numba's own conversion goes by way of float64."""
-
-    def generate(context, builder, signature, args):
-        return ptx.assembly(builder, BITS, "cvt.rn.f16.f32 $0, $1;", "=h,f", args)
-
-    return float16(types.float32), generate
+    return ptx.named(name, says, typed)
 
 
-@intrinsic
-def to_int8(typing_context, value):
-    """The integer nearest to a float32, ties to even; beyond -128 and 127 these. Of NaN, 0."""
-
-    def generate(context, builder, signature, args):
-        word = ptx.assembly(builder, WORD, "cvt.rni.sat.s8.f32 $0, $1;", "=r,f", args)
-        return builder.trunc(word, ir.IntType(8))
-
-    return types.int8(types.float32), generate
+to_tf32 = _converted(
+    "to_tf32", "cvt.rna.tf32.f32", types.float32, "r", WORD, lambda builder, word: builder.bitcast(word, FLOAT),
+    "The float32 nearest to `value` that has 10 bits of fraction, as TF32 has.",
+)  # fmt: skip
+to_half = _converted(
+    "to_half", "cvt.rn.f16.f32", float16, "h", BITS, lambda builder, half: half,
+    "The float16 nearest to a float32; Numba's own conversion goes by way of float64.",
+)  # fmt: skip
+to_int8 = _converted(
+    "to_int8", "cvt.rni.sat.s8.f32", types.int8, "r", WORD, lambda builder, word: builder.trunc(word, ir.IntType(8)),
+    "The integer nearest to a float32, ties to even; beyond -128 and 127 these. Of NaN, 0.",
+)  # fmt: skip
 
 
 @intrinsic
@@ -141,48 +147,6 @@ def positive(typing_context, value):
 # --- matrices of 8 x 8 in shared memory ---
 
 
-def _load_matrices(modifier, address_of):
-    """Code for ldmatrix; `address_of(context, builder, signature, args)` gives where the lane's row begins."""
-    text = f"ldmatrix.sync.aligned.m8n8.x4{modifier}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
-
-    def generate(context, builder, signature, args):
-        address = address_of(context, builder, signature, args)
-        result = ir.LiteralStructType([WORD] * 4)
-        found = ptx.assembly(builder, result, text, "=r,=r,=r,=r,r,~{memory}", [address])
-        first = ptx.pointer(context, builder, signature.args[0], args[0], args[1], WORD)
-        for n, word in enumerate(ptx.words(builder, first, 4)):
-            builder.store(builder.extract_value(found, n), word)
-        return context.get_dummy_value()
-
-    return generate
-
-
-def _of_offset(context, builder, signature, args):
-    return ptx.shared_address(context, builder, signature.args[2], args[2], args[3], signature.args[3])
-
-
-def _given(context, builder, signature, args):
-    return args[3]
-
-
-@intrinsic
-def ldmatrix4(typing_context, frag, i, tile, offset):
-    """Four 8 x 8 matrices of shared memory: each lane says where a row begins, and gets two elements of each.
-
-    Lanes 0-7 give the rows of the first matrix, 8-15 of the second, and so on; rows are 16 bytes, on a 16-byte
-    boundary. frag[i:i+2] = the first matrix's [group, 2 member] and its right neighbour, frag[i+2:i+4] the
-    second's, to frag[i+8]. Rows of 4 float32 go to frag[i:i+4]: [group, member] of each. Rows of 16 int8 go to
-    frag[i:i+16]: of each [group, 4 member] and the three to its right.
-    """
-    return types.void(frag, i, tile, offset), _load_matrices("", _of_offset)
-
-
-@intrinsic
-def ldmatrix4_transposed(typing_context, frag, i, tile, offset):
-    """ldmatrix4 of float16 that gives [2 member, group] and the element below it."""
-    return types.void(frag, i, tile, offset), _load_matrices(".trans", _of_offset)
-
-
 @intrinsic
 def shared_address(typing_context, tile, offset):
     """Where tile[offset] lies in shared memory, in bytes."""
@@ -193,43 +157,77 @@ def shared_address(typing_context, tile, offset):
     return types.uint32(tile, offset), generate
 
 
-@intrinsic
-def ldmatrix4_at(typing_context, frag, i, tile, address):
+def _load_matrices(modifier, at=False):
+    """ldmatrix of rows that begin at an offset in a tile or, `at`, at a shared_address."""
+    text = f"ldmatrix.sync.aligned.m8n8.x4{modifier}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
+
+    def typed(typing_context, frag, i, tile, offset):
+        def generate(context, builder, signature, args):
+            start = args[3]
+            if not at:
+                start = ptx.shared_address(context, builder, tile, args[2], start, signature.args[3])
+            to = ptx.held(context, builder, signature, args, 0, 4, WORD)
+            ptx.put(builder, to, WORD, text, [*["=r"] * 4, "r", "~{memory}"], [start])
+            return context.get_dummy_value()
+
+        return types.void(frag, i, tile, types.uint32 if at else offset), generate
+
+    return typed
+
+
+@ptx.function(_load_matrices(""))
+def ldmatrix4(frag, i, tile, offset):
+    """Four 8 x 8 matrices of shared memory: each lane says where a row begins, and gets two elements of each.
+
+    Lanes 0-7 give the rows of the first matrix, 8-15 of the second, and so on; rows are 16 bytes, on a 16-byte
+    boundary. frag[i:i+2] = the first matrix's [group, 2 member] and its right neighbour, frag[i+2:i+4] the
+    second's, to frag[i+8]. Rows of 4 float32 go to frag[i:i+4]: [group, member] of each. Rows of 16 int8 go to
+    frag[i:i+16]: of each [group, 4 member] and the three to its right.
+    """
+
+
+@ptx.function(_load_matrices(".trans"))
+def ldmatrix4_transposed(frag, i, tile, offset):
+    """ldmatrix4 of float16 that gives [2 member, group] and the element below it."""
+
+
+@ptx.function(_load_matrices("", at=True))
+def ldmatrix4_at(frag, i, tile, address):
     """ldmatrix4 of rows of the tile that begin at a shared_address: nothing is left to work out for a load."""
-    return types.void(frag, i, tile, types.uint32), _load_matrices("", _given)
 
 
-@intrinsic
-def ldmatrix4_transposed_at(typing_context, frag, i, tile, address):
+@ptx.function(_load_matrices(".trans", at=True))
+def ldmatrix4_transposed_at(frag, i, tile, address):
     """ldmatrix4_transposed of rows of the tile that begin at a shared_address."""
-    return types.void(frag, i, tile, types.uint32), _load_matrices(".trans", _given)
 
 
 def _store_matrices(modifier):
-    def generate(context, builder, signature, args):
-        address = ptx.shared_address(context, builder, signature.args[0], args[0], args[1], signature.args[1])
-        first = ptx.pointer(context, builder, signature.args[2], args[2], args[3], WORD)
-        held = [builder.load(word, align=2) for word in ptx.words(builder, first, 4)]
-        text = f"stmatrix.sync.aligned.m8n8.x4{modifier}.shared.b16 [$0], {{$1, $2, $3, $4}};"
-        ptx.assembly(builder, ir.VoidType(), text, "r,r,r,r,r,~{memory}", [address, *held])
-        return context.get_dummy_value()
+    text = f"stmatrix.sync.aligned.m8n8.x4{modifier}.shared.b16 [$0], {{$1, $2, $3, $4}};"
 
-    return generate
+    def typed(typing_context, tile, offset, frag, i):
+        def generate(context, builder, signature, args):
+            address = ptx.shared_address(context, builder, tile, args[0], args[1], signature.args[1])
+            words = ptx.held(context, builder, signature, args, 2, 4, WORD)
+            operands = [address, *(builder.load(word, align=2) for word in words)]
+            ptx.assembly(builder, ir.VoidType(), text, "r,r,r,r,r,~{memory}", operands)
+            return context.get_dummy_value()
+
+        return types.void(tile, offset, frag, i), generate
+
+    return typed
 
 
-@intrinsic
-def stmatrix4(typing_context, tile, offset, frag, i):
+@ptx.function(_store_matrices(""))
+def stmatrix4(tile, offset, frag, i):
     """ldmatrix4 the other way: four 8 x 8 matrices of float16 to shared memory, each lane saying where a row begins.
 
     What ldmatrix4 puts into frag[i:i+8], this takes from there. Compute capability 9.0 or newer.
     """
-    return types.void(tile, offset, frag, i), _store_matrices("")
 
 
-@intrinsic
-def stmatrix4_transposed(typing_context, tile, offset, frag, i):
+@ptx.function(_store_matrices(".trans"))
+def stmatrix4_transposed(tile, offset, frag, i):
     """stmatrix4 of matrices that are transposed on their way: each lane says where a *column* of them goes, as a row.
 
     So sums whose fragments are of C transposed come to lie as rows of C.
     """
-    return types.void(tile, offset, frag, i), _store_matrices(".trans")

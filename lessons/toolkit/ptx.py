@@ -4,9 +4,12 @@ Nothing here is for kernels: the other modules of the toolkit make their functio
 flat offset in elements, so that an address costs one addition.
 """
 
+import inspect
+
 from llvmlite import ir
 from numba import types
 from numba.cuda import cgutils
+from numba.cuda.extending import intrinsic
 
 BITS, WORD, LONG, FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 SHARED = 3  # LLVM's number of the shared address space
@@ -35,37 +38,77 @@ def words(builder, first, count):
     return [builder.gep(first, [WORD(n)]) for n in range(count)]
 
 
+def held(context, builder, signature, args, n, count, to):
+    """Pointers to `count` values of type `to` of an array from an index on: arguments n and n + 1."""
+    index = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
+    return words(builder, pointer(context, builder, signature.args[n], args[n], index, to), count)
+
+
 def assembly(builder, result, text, constraints, operands):
     """The value of type `result` that an instruction gives; it stays where it is in the order of the others."""
     kind = ir.FunctionType(result, [operand.type for operand in operands])
     return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands)
 
 
-def instruction(text, kinds=""):
-    """Code that carries out `text` on operands, named by a letter each, in the order of the arguments:
+def put(builder, targets, kind, text, constraints, operands):
+    """Carry out an instruction that gives a value of type `kind` for each of the pointers `targets`; store them."""
+    found = assembly(builder, ir.LiteralStructType([kind] * len(targets)), text, ",".join(constraints), operands)
+    for n, target in enumerate(targets):
+        builder.store(builder.extract_value(found, n), target)
 
+
+def named(name, says, typed):
+    """What kernels call by this name; `says` is its docstring, and `typed` makes signature and code of types."""
+    typed.__name__, typed.__qualname__, typed.__doc__ = name, name, says
+    return intrinsic(typed)
+
+
+def function(typed):
+    """Decorator that makes `typed`, as of `named`, a function of the name, arguments and docstring below it."""
+
+    def decorate(shown):
+        first = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        typed.__signature__ = inspect.Signature([first, *inspect.signature(shown).parameters.values()])
+        return named(shown.__name__, shown.__doc__, typed)
+
+    return decorate
+
+
+def instruction(text, kinds=""):
+    """Decorator that makes a function of its name, arguments and docstring, which carries out `text` on operands.
+
+    These are named by a letter each, in the order of the arguments:
     s: an array and an index, for an address in shared memory; g: an array and an index, for one in global memory;
-    r: 32 bits; z: a condition, for 16 or for 0; ``-``: none.
+    r: 32 bits; z: a condition, for 16 or for 0; ``-``: a constant, which takes the place of {} in the text.
     """
     of = {"s": "r", "g": "l", "z": "r"}
     constraints = ",".join([*(of.get(kind, kind) for kind in kinds if kind != "-"), "~{memory}"])
+    arguments = "".join({"s": "s ", "g": "g "}.get(kind, kind) for kind in kinds)  # blanks: indices
 
-    def generate(context, builder, signature, args):
-        given, operands = iter(zip(args, signature.args, strict=True)), []
-        for kind in kinds:
-            value, its_type = next(given)
-            if kind == "s":
-                operands.append(shared_address(context, builder, its_type, value, *next(given)))
-            elif kind == "g":
-                operands.append(pointer(context, builder, its_type, value, next(given)[0], WORD))
-            elif kind == "z":
-                operands.append(builder.select(value, WORD(16), WORD(0)))
-            elif kind == "r":
-                operands.append(context.cast(builder, value, its_type, types.uint32))
-        assembly(builder, ir.VoidType(), text, constraints, operands)
-        return context.get_dummy_value()
+    def typed(typing_context, *given):
+        constant = literal(given[0]) if kinds == "-" else ""
+        if constant is None:
+            return None
 
-    return generate
+        def generate(context, builder, signature, args):
+            operands = []
+            for n, (kind, value, its_type) in enumerate(zip(arguments, args, signature.args, strict=True)):
+                if kind == "s":
+                    at = args[n + 1], signature.args[n + 1]
+                    operands.append(shared_address(context, builder, its_type, value, *at))
+                elif kind == "g":
+                    operands.append(pointer(context, builder, its_type, value, args[n + 1], WORD))
+                elif kind == "z":
+                    operands.append(builder.select(value, WORD(16), WORD(0)))
+                elif kind == "r":
+                    operands.append(context.cast(builder, value, its_type, types.uint32))
+            assembly(builder, ir.VoidType(), text.replace("{}", str(constant)), constraints, operands)
+            return context.get_dummy_value()
+
+        wanted = [types.boolean if kind == "z" else one for kind, one in zip(arguments, given, strict=True)]
+        return types.void(*wanted), generate
+
+    return function(typed)
 
 
 def literal(value):

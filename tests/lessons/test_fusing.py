@@ -101,10 +101,10 @@ def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
 def test_a_product_becomes_int8_alike_in_its_kernel_and_in_one_of_its_own(name, N, monkeypatch):
     monkeypatch.setattr(peers, "available", lambda: False)
     problem, watch, made = problems.from_shape("igemm", {"M": 19, "N": N, "K": 160}), Watch(), {}
-    quantised_ways = importlib.import_module("lessons.09_fewer_bits.helpers.quantised_ways")
+    quantised = importlib.import_module("lessons.09_fewer_bits.helpers.quantised")
 
     def ways(launch, y):
-        made.update(quantised_ways.ways(launch, y))
+        made.update(quantised.ways(launch, y))
         return made
 
     (found,) = fusing.measure(load(name), ways, problem, watch)

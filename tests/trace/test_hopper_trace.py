@@ -493,18 +493,18 @@ def test_a_kernel_without_stages_has_no_picture():
 
 
 def test_a_block_is_traced_with_its_cluster():
-    step = catalog.find("hgemm_multicast")
+    step = catalog.find("gemm_tf32x3")
     found = trace.run(
-        catalog.load(step.path, step.ladder), problems.Hgemm(M=512, N=512, K=128), block=(3, 0, 0), every=False
+        catalog.load(step.path, step.ladder), problems.Gemm(M=512, N=512, K=128), block=(3, 0, 0), every=False
     )
     kernel = found.main
     assert (kernel.blocks, kernel.first_block) == (2, (2, 0, 0))
-    assert kernel.fma == 2 * 128 * 256 * 128
+    assert kernel.fma == 3 * 2 * 128 * 128 * 128
     assert kernel.faults == []
-    # each block asks for its own A, and for a half of B that arrives in both
-    moved = {one.array: one.moved for one in kernel.select("global", "tma")}
-    assert moved == {"a_map": 2 * 128 * 128 * 2 // 32, "b_map": 256 * 128 * 2 // 32}
-    assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (128 + 256) * 128 * 2 // 128
+    # each block asks for its own A, and for halves of the two parts of B that arrive in both
+    moved = sorted((one.array, one.moved) for one in kernel.select("global", "tma"))
+    assert moved == [("a_map", 2 * 128 * 128 * 4 // 32), *[("b_map", 128 * 128 * 4 // 32)] * 2]
+    assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (128 + 2 * 128) * 128 * 4 // 128
     (table, *_) = traces.traced(kernel)
     assert "the cluster of 2 that begins with block (2, 0, 0)" in str(table.title)
 

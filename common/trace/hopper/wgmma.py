@@ -41,7 +41,7 @@ class Form(NamedTuple):
     registers: bool = False  # is A in registers
     sums: Any = FLOAT32
     packed: Any = None  # tiles are of words: what a word holds two or four of; depth counts words
-    half: int | None = None  # two of every four values of A are kept: which lanes say where these belong
+    sparse: bool = False  # of every four values of A two are kept
 
 
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
@@ -51,7 +51,7 @@ E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=codes.E4M3)
 BF16 = Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16)
 INT32 = np.dtype(np.int32)
 S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
-SPARSE = [Form(f"wgmma_sp_f16_{half}", 32, np.dtype(np.float16), half=half) for half in range(2)]
+SPARSE = Form("wgmma_sp_f16", 32, np.dtype(np.float16), sparse=True)
 
 
 class Sums:
@@ -122,6 +122,7 @@ class Product:
     lead: int
     add: bool = True  # or does it take the place of the sums
     words: Any = None  # of the warpgroup's lanes: where the kept values of a sparse A belong
+    half: int = 0  # which of the lanes say so
     frag: View | None = None
     j: int = 0
     held: list[Value] = field(default_factory=list)  # in these registers
@@ -143,7 +144,7 @@ class Product:
         """The operand's elements among all blocks' tiles; None, and a fault, where the descriptor is wrong."""
         form, found = self.form, Descriptor.of(self.same(value))
         size, along_n = form.dtype.itemsize, side == "B" and form.rows
-        depth = form.depth // 2 if side == "A" and form.half is not None else form.depth
+        depth = form.depth // 2 if side == "A" and form.sparse else form.depth
         rows = ROWS if side == "A" else self.columns
         text = found.wrong((depth if along_n else rows) // 8, side == "B" and not along_n and form is F16)
         if text:
@@ -218,9 +219,9 @@ class Product:
         right = data[self.b]
         if form.packed:
             left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
-        elif form.half is not None:
+        elif form.sparse:
             kept = left.astype(np.float64).reshape(-1, 16, 16)
-            left = helpers.unpacked(kept, self.words, form.half).reshape(ROWS, -1)
+            left = helpers.unpacked(kept, self.words, self.half).reshape(ROWS, -1)
         elif form.dtype == FLOAT32:
             left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         before = sums.matrix if self.add else np.zeros_like(sums.matrix)
@@ -238,8 +239,15 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
     """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; A may be ``frag`` from j on. Where not ``add``,
     the product takes the sums' place."""
     names = ["frag", "j", "tiles", "b", "N"] if form.registers else ["tiles", "a", "b", "N"]
-    names += ["add"] if form.half is None else ["places", "add"]
-    asked = {"add": True, "j": 0, "places": 0, **dict(zip(names[: len(given)], given, strict=True)), **named}
+    names += ["places", "half", "add"] if form.sparse else ["add"]
+    asked = {
+        "add": True,
+        "j": 0,
+        "places": 0,
+        "half": 0,
+        **dict(zip(names[: len(given)], given, strict=True)),
+        **named,
+    }
     tiles, columns, first, j = asked["tiles"], int(asked["N"]), as_offset(i), as_offset(asked["j"])
     if type(first) is not int:
         raise state.error(line, f"{form.name} takes registers at an index known when compiling")
@@ -265,6 +273,7 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
         product.require_fenced(acc, registers.start, count)
         product.add = bool(product.same(asked["add"], "answers to whether it adds"))
         (product.words,) = _of_lanes(state, [asked["places"]], lead)
+        product.half = helpers.one_half(state, line, form.name, asked["half"])
         product.begin(acc, registers, left, right)
 
 
@@ -274,7 +283,7 @@ def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns:
         return
     values = form.depth * form.dtype.itemsize // form.packed.itemsize if form.packed else form.depth
     ledger.fma[line] += groups * ROWS * columns * values
-    held = (0 if form.registers else ROWS if form.half is None else ROWS // 2) + columns
+    held = (0 if form.registers else ROWS // 2 if form.sparse else ROWS) + columns
     size = held * form.depth * form.dtype.itemsize
     passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
     tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
@@ -322,7 +331,7 @@ def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Val
 
 
 _BOTH = [F16, F16_ROWS, TF32, S8]  # with A in tiles, or in registers
-for _form in (E4M3, BF16, *SPARSE, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
+for _form in (E4M3, BF16, SPARSE, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
     on_engines(partial(_multiply, form=_form), _form.name)
 
 

@@ -5,18 +5,14 @@ product is NumPy's in float64. Errors are told over the root mean square of the 
 how many digits hold.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.catalog import codes
-from common.catalog.problems import FLOAT16, LADDERS, Problem
+from common.catalog.problems import FLOAT16, LADDERS
 from common.check import arrays, check
 from common.timing import peers
 from common.timing.peers import Errors, Measured
@@ -26,47 +22,37 @@ DEPTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 UNFIT_DEPTH = 4096
 SUMS = "FP16 sums"
 INSTRUCTION_DEPTH = 16  # products that one instruction on tensor cores adds before it rounds
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of operands: what they are, and at which K they are tried; ``square``: M and N are K, too.
-
-    Libraries sum in parts where there are few outputs and in one where there are many, which errs more.
+    """A kind of operands: what they are, at which K they are tried, ``draw(rng, extent, K)`` of A and B; ``square``:
+    M and N are K, too. Libraries sum in parts where there are few outputs and in one where there are many, which errs
+    more.
     """
 
     said: str
     depths: tuple[int, ...]
-    draw: Callable[[np.random.Generator, int, int], tuple[Array, Array]]
+    draw: Any
     square: bool = False
 
 
-def _normal(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
-    """A, extent x depth, and B."""
-    return (
-        rng.standard_normal((extent, depth), dtype=np.float32),
-        rng.standard_normal((depth, extent), dtype=np.float32),
-    )
+def _normal(rng, extent, depth, left=1, right=1):
+    """A, extent x depth, and B, times a factor each."""
+    a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((extent, depth), (depth, extent)))
+    return a * np.float32(left), b * np.float32(right)
 
 
-def _cancelling(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
+def _cancelling(rng, extent, depth):
     a, b = _normal(rng, extent, depth)
     b[1::2] = -b[: depth // 2 * 2 : 2]
     return a + np.float32(1000), b
 
 
-def _scaled(left: float, right: float) -> Callable[[np.random.Generator, int, int], tuple[Array, Array]]:
-    def draw(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
-        a, b = _normal(rng, extent, depth)
-        return a * np.float32(left), b * np.float32(right)
-
-    return draw
-
-
-def _short(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
-    a, b = (codes.values(codes.held(part, codes.E4M3)).astype(np.float32) for part in _normal(rng, extent, depth))
-    return a, b
+def _short(rng, extent, depth):
+    return tuple(
+        codes.values(codes.held(part, codes.E4M3)).astype(np.float32) for part in _normal(rng, extent, depth)
+    )
 
 
 USUAL, SHORT = "normals", "short"
@@ -74,23 +60,23 @@ KINDS = {
     USUAL: Kind("normals", DEPTHS, _normal),
     "square": Kind("normals, M = N = K", (UNFIT_DEPTH,), _normal, square=True),
     "cancelling": Kind("A: 1000 + normals; in B each second row negates the one before", (UNFIT_DEPTH,), _cancelling),
-    "large": Kind("normals times 300 each", (UNFIT_DEPTH,), _scaled(300, 300)),
-    "small": Kind("A: normals times 10⁻⁷; B: normals", (UNFIT_DEPTH,), _scaled(1e-7, 1)),
+    "large": Kind("normals times 300 each", (UNFIT_DEPTH,), partial(_normal, left=300, right=300)),
+    "small": Kind("A: normals times 10⁻⁷; B: normals", (UNFIT_DEPTH,), partial(_normal, left=1e-7)),
     SHORT: Kind("normals rounded to e4m3, which no format rounds again", (1024, 4096, 16384), _short),
-}  # fmt: skip
+}
 
 
-def of_fewer_bits(product: str) -> bool:
+def of_fewer_bits(product):
     """Is a product one that lesson 09 shows, not lesson 06: of FP8 or BF16?"""
     return product.startswith(("fp8gemm_", "bfgemm_")) or product.endswith(("FP8", "BF16"))
 
 
-def measure(steps: dict[str, tuple[ModuleType, str]], extent: int = EXTENT, seed: int = 6) -> list[Measured]:
+def measure(steps, extent=EXTENT, seed=6):
     """Every product on every kind of operands; ``steps`` by name, each with its ladder, and cuBLAS if it is there.
 
-    ``extent`` is M and N, or how many rows of a square result are looked at.
+    ``extent`` is M and N, or how many rows of a square result are looked at. Returns a list of Measured.
     """
-    found: dict[tuple[str, str], Measured] = {}
+    found = {}
     for operands, kind in KINDS.items():
         for depth in kind.depths:
             rng = np.random.default_rng([seed, depth])
@@ -98,26 +84,23 @@ def measure(steps: dict[str, tuple[ModuleType, str]], extent: int = EXTENT, seed
             rows = np.sort(rng.choice(len(a), extent, replace=False)) if kind.square else np.arange(extent)
             exact = a[rows].astype(np.float64) @ b.astype(np.float64)
             for product, library, result in _products(steps, a, b, rows):
-                one = found.setdefault((operands, product), Measured(
-                    product=product, operands=operands, points=[], library=library
-                ))  # fmt: skip
-                one.points.append(errors(result, exact, depth))
+                one = Measured(product=product, operands=operands, points=[], library=library)
+                found.setdefault((operands, product), one).points.append(errors(result, exact, depth))
     return list(found.values())
 
 
-def errors(result: Array, exact: Array, depth: int) -> Errors:
+def errors(result, exact, depth):
     """Those of a result."""
     got = result.astype(np.float64)
     finite = np.isfinite(got)
     if not finite.any():
         return Errors(K=depth, lost=1.0)
-    scale = float(np.sqrt(np.mean(exact**2)))
-    off = np.abs(got - exact)[finite] / scale
+    off = np.abs(got - exact)[finite] / float(np.sqrt(np.mean(exact**2)))
     rms, largest = float(np.sqrt(np.mean(off**2))), float(off.max())
     return Errors(K=depth, rms=rms, largest=largest, lost=1 - float(finite.mean()))
 
 
-def half_sums(a: Array, b: Array) -> Array:
+def half_sums(a, b):
     """The product with FP16 operands and FP16 sums, as an instruction on tensor cores has it that adds
     INSTRUCTION_DEPTH products and the sum so far, and rounds to float16: emulated, on no GPU."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -129,12 +112,10 @@ def half_sums(a: Array, b: Array) -> Array:
     return total
 
 
-def _products(
-    steps: dict[str, tuple[ModuleType, str]], a: Array, b: Array, rows: NDArray[np.intp]
-) -> Iterator[tuple[str, str, Array]]:
+def _products(steps, a, b, rows):
     """Name, library and these rows of the result of each."""
     for name, (module, ladder) in steps.items():
-        bench = check.Bench(module, _problem(ladder, a, b))
+        bench = check.Bench(module, LADDERS[ladder](M=len(a), N=b.shape[1], K=a.shape[1]))
         with np.errstate(over="ignore"):
             bench.load(codes.held(a, bench.x.dtype), codes.held(b, bench.weight.dtype))
         bench.run()
@@ -142,7 +123,3 @@ def _products(
     if peers.available():
         yield from ((name, library, result[rows]) for name, library, result in peers.products(a, b))
     yield SUMS, "", half_sums(a[rows], b)
-
-
-def _problem(ladder: str, a: Array, b: Array) -> Problem:
-    return LADDERS[ladder](**dict(zip("MNK", (a.shape[0], b.shape[1], a.shape[1]), strict=True)))

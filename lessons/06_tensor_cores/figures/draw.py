@@ -1,4 +1,4 @@
-"""The pictures of lesson 06: fragments, tiles, `ldmatrix`, banks and stages; traced where they can be."""
+"""The pictures of lesson 06: fragments, `ldmatrix`, banks and stages; traced where they can be."""
 
 from importlib import import_module
 from pathlib import Path
@@ -8,7 +8,7 @@ from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, label, outline, span, titled
 from common.trace import trace
-from common.trace.cost import BANKS, WARP
+from common.trace.cost import BANKS
 
 shared = import_module("lessons.06_tensor_cores.hgemm_shared")
 pipelined = import_module("lessons.06_tensor_cores.hgemm_pipelined")
@@ -22,7 +22,7 @@ SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, fragments, tiles, ldmatrix, rows_in_banks, stages, image_rows)
+    return canvas.save_all(folder, fragments, ldmatrix, rows_in_banks, stages, image_rows)
 
 
 def _traced(name, shape, watched=()):
@@ -64,33 +64,6 @@ def fragments():
         size=10,
     )  # fmt: skip
     frame(axes, (-1.2, K + gap + N + 0.4), (M + 0.4, -K - gap - 2))
-    return figure
-
-
-def tiles():
-    """A block of C in warp tiles, a warp's in tiles of one instruction, and the fragments that meet there."""
-    step = shared
-    figure, (left, right) = canvas.new_figure(9.6, 4.6, columns=2)
-    for warp in range(step.THREADS // WARP):
-        m, n = warp // step.WARPS_N * step.WARP_M, warp % step.WARPS_N * step.WARP_N
-        box(left, n, m, step.WARP_N, step.WARP_M, face=SHADES[warp], alpha=0.5, line=1.4)
-        label(left, n + step.WARP_N / 2, m + step.WARP_M / 2, f"warp {warp}\n{step.WARP_M} × {step.WARP_N}", size=10)
-    titled(left, f"a block: {step.BLOCK_M} × {step.BLOCK_N}, {step.THREADS} threads")
-    frame(left, (-1, step.BLOCK_N + 1), (step.BLOCK_M + 1, -1))
-    width, height = 3.2, 2.0
-    for i in range(step.ROWS):
-        box(right, -width - 0.5, i * height, width, height, face=BLUE, alpha=0.5, line=0.8)
-        label(right, -width / 2 - 0.5, (i + 0.5) * height, f"A, {M} × {K}", size=8.5)
-        for j in range(step.COLUMNS):
-            box(right, j * width, i * height, width, height, face=SKY, alpha=0.35, line=0.8)
-            label(right, (j + 0.5) * width, (i + 0.5) * height, f"acc[{i * step.ACC_ROW + j * 4}:]", size=8.5)
-    for j in range(step.COLUMNS):
-        box(right, j * width, -height - 0.5, width, height, face=ORANGE, alpha=0.5, line=0.8)
-        label(right, (j + 0.5) * width, -height / 2 - 0.5, f"B, {K} × {N}", size=8.5)
-    titled(right, f"a warp, for {K} k: {step.ROWS} × {step.COLUMNS} instructions")
-    note = f"{step.ROWS} fragments of A and {step.COLUMNS} of B; each of A meets each of B"
-    label(right, (step.COLUMNS - 1) * width / 2, step.ROWS * height + 0.8, note, size=9.5, color=MUTED)
-    frame(right, (-width - 0.8, step.COLUMNS * width + 0.3), (step.ROWS * height + 1.5, -height - 0.8), equal=False)
     return figure
 
 

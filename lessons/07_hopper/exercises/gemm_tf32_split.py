@@ -1,9 +1,9 @@
-"""Exercise 07.12, write: three products for one.
+"""Exercise 07.11, write: three products for one.
 
 One warp computes 16 x 8 of C, eight k at a time; a_frag and b_frag hold what lanes hold for mma_m16n8k8, in
 float32. One product of them would be TF32, and this is checked as FP32 is. Split both into a high and a low part,
 and add three products. The multiplier cuts off what TF32 does not take; to_tf32 rounds.
-Grade: python -m common grade 07.12
+Grade: python -m common grade 07.11
 """
 
 from numba import cuda, float32

@@ -1,10 +1,10 @@
-"""Exercise 07.16, write: blocks of pixels become pixels.
+"""Exercise 07.15, write: blocks of pixels become pixels.
 
 x has few channels, and the strides are along h and w. Each thread writes channels of one pixel of `target`, whose
 pixels are blocks of ROWS x COLUMNS pixels of x: first all channels of a block's first pixel, then of the pixel to its
 right, and so on, row by row; zeros follow, up to CHANNELS. What lies outside x counts as zero, too: blocks at the
 right and lower edge, and, of a filter, the taps above and to the left of the first one (`up`, `left`).
-Grade: python -m common grade 07.16
+Grade: python -m common grade 07.15
 """
 
 import importlib

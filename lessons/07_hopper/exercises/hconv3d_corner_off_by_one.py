@@ -1,8 +1,8 @@
-"""Exercise 07.11, find the bug: a corner that is off by one.
+"""Exercise 07.10, find the bug: a corner that is off by one.
 
 The copy engine walks along the windows of x: a block has 64 output pixels and 8 filters, one tap of 64 channels at
 a time. Without a dilation it is right. C must be a multiple of 8, so that rows are whole pieces. Change one line.
-Grade: python -m common grade 07.11
+Grade: python -m common grade 07.10
 """
 
 from numba import cuda, float32, uint32, uint64

@@ -1,4 +1,4 @@
-"""Exercise 07.15, tune: at most 500 blocks, and 60% of the floor.
+"""Exercise 07.14, tune: at most 500 blocks, and 60% of the floor.
 
 A stage is a tile of A and one of B; a warpgroup multiplies 64 rows. 4096 x 4096 takes 4,096 blocks, and each brings
 its tiles from L2, 63 bytes for each thousand multiply-adds. Larger tiles bring more products for each byte, more
@@ -6,7 +6,7 @@ stages hide longer loads. A block may have 232,448 bytes of shared memory, a thr
 equally many registers, in steps of 8. Warps are dealt to four schedulers with 16,384 registers each, so 13 warps have
 as few as 16 would. K and N are multiples of 8: what the copy engine can take rows of.
 With a GPU: at least 60 percent of the floor's rate on hgemm-4096.
-Grade: python -m common grade 07.15
+Grade: python -m common grade 07.14
 """
 
 from numba import cuda, float32, uint32, uint64

@@ -1,9 +1,9 @@
-"""Exercise 07.6, find the bug: a stage that is released too early.
+"""Exercise 07.5, find the bug: a stage that is released too early.
 
 One thread asks for tiles, four warps multiply. On many runs the results are right. The grader says which copy came
 while what might still be reading. Change one line.
 K and N are multiples of 8: what the copy engine can take rows of.
-Grade: python -m common grade 07.6
+Grade: python -m common grade 07.5
 """
 
 from numba import cuda, float32, uint32, uint64

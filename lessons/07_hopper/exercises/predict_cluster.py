@@ -1,10 +1,10 @@
-"""Exercise 07.8, predict: four blocks in a square.
+"""Exercise 07.7, predict: four blocks in a square.
 
 Clusters have four blocks, two by two: block r has row r // 2 and column r % 2 of C's tiles, 192 x 128 each. The
 blocks of a row share a tile of A, those of a column a tile of B. Each block asks for half of either, for both that
 need it. A stage has 64 k, float16; a block has three consumers. Replace each None by a number or by arithmetic.
 Counts must be exact, other figures to 1%.
-Grade: python -m common grade 07.8
+Grade: python -m common grade 07.7
 """
 
 MASK_OF_A = None  # with which block 2 asks for its half of A

@@ -1,8 +1,8 @@
-"""Exercise 07.10, predict: where the walk begins and ends.
+"""Exercise 07.9, predict: where the walk begins and ends.
 
 Images of 1 x 13 x 20 (D, H, W), filters of 1 x 5 x 3, stride 2 along h and 3 along w, padding 2 and 1, dilation 1
 and 3. Base pixels are walked along w, then h, then n. Replace each None by a whole number. All must be exact.
-Grade: python -m common grade 07.10
+Grade: python -m common grade 07.9
 """
 
 LOWER_H = None  # of the tensor map

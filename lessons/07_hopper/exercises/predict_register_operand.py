@@ -1,10 +1,10 @@
-"""Exercise 07.9, predict: what a thread holds of A.
+"""Exercise 07.8, predict: what a thread holds of A.
 
 A kernel like hgemm_register_operand multiplies float32 values as TF32. Its instructions are m64n256k8, its tiles of
 A 192 x 32, their rows swizzled as before; three consumers have 64 rows each; there are no clusters. The matrix units
 of a multiprocessor do 1,024 such multiply-adds per clock together, and shared memory delivers 128 bytes. A float32
 value fills a register. Replace each None by a number or by arithmetic; all must be exact.
-Grade: python -m common grade 07.9
+Grade: python -m common grade 07.8
 """
 
 FETCH = None  # clocks that shared memory takes to deliver A of one instruction

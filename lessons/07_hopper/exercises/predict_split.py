@@ -1,8 +1,8 @@
-"""Exercise 07.13, predict: two numbers for one.
+"""Exercise 07.12, predict: two numbers for one.
 
 TF32 keeps 11 significant bits; to_tf32 rounds to the nearest, halfway cases away from zero, and the matrix unit by
 itself cuts off. Replace each None by a whole number. All must be exact.
-Grade: python -m common grade 07.13
+Grade: python -m common grade 07.12
 """
 
 HIGH = None  # the high part of 4099

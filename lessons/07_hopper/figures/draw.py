@@ -1,10 +1,9 @@
-"""The pictures of lesson 07: descriptors, swizzles, phases, pipeline, clusters, fragments, corners, bits."""
+"""The pictures of lesson 07: descriptors, swizzles, corners."""
 
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from matplotlib.patches import FancyArrowPatch
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
@@ -13,11 +12,6 @@ from common.trace.hopper import layouts
 from lessons.toolkit.maps import Maps
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
-tma = import_module("lessons.07_hopper.hgemm_tma")
-specialised = import_module("lessons.07_hopper.hgemm_specialised")
-pairs = import_module("lessons.07_hopper.helpers.pairs")
-stores = import_module("lessons.07_hopper.hgemm_tma_stores")
-operand = import_module("lessons.07_hopper.hgemm_register_operand")
 
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 FIELDS = (("address", 0, 14), ("leading", 16, 14), ("stride", 32, 14), ("base", 49, 3), ("swizzle", 62, 2))
@@ -26,7 +20,7 @@ PIECES = 8  # of 16 bytes in a row of 128
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, descriptor, swizzle, phases, pipeline, cluster, fragments, corners, split)
+    return canvas.save_all(folder, descriptor, swizzle, corners)
 
 
 def _operands():
@@ -114,136 +108,6 @@ def _panels(axes, b):
     frame(axes, (-0.2, wgmma.PARTS + 0.1), (groups + 1.1, -0.7), equal=False)
 
 
-def phases():
-    """What a stage's barrier of hgemm_tma counts, event by event, and who may pass."""
-    boxes_of_pair = [tma.BYTES * tma.A_SIZE] + [tma.BYTES * tma.PANEL] * tma.PARTS
-    events = [("init", 0)]
-    for _ in range(2):
-        events += [("expect", tma.STAGE_BYTES)] + [("arrives", size) for size in boxes_of_pair]
-    arrivals, awaited, phase, told = 1, 0, 0, []
-    for what, size in events:
-        if what == "expect":
-            arrivals, awaited = arrivals - 1, awaited + size
-        elif what == "arrives":
-            awaited -= size
-        told.append((what, size, arrivals, awaited, phase))
-        if arrivals == 0 and awaited == 0:
-            arrivals, phase = 1, phase + 1
-            told.append(("complete", 0, arrivals, awaited, phase))
-    figure, axes = canvas.new_figure(9.6, 3.9)
-    names = ("arrivals to come", "bytes to come", "wait, parity 0", "wait, parity 1")
-    for i, (what, size, arrivals, awaited, phase) in enumerate(told):
-        box(axes, i, 0, 1, 0.9, face=SHADES[phase], alpha=0.5)
-        label(axes, i + 0.5, 0.45, f"phase {phase}", size=7.5)
-        done = phase - 1  # the last that is complete; -1 counts as one of parity 1
-        cells = [str(arrivals), f"{awaited:,}"]
-        cells += ["passes" if done % 2 == parity else "waits" for parity in (0, 1)]
-        for row, text in enumerate(cells):
-            face = "none" if row < 2 else GREEN if text == "passes" else VERMILION
-            box(axes, i, row + 1, 1, 0.9, face=face, alpha=0.4, line=0.5)
-            label(axes, i + 0.5, row + 1.45, text, size=7.5)
-        text = {
-            "init": "init",
-            "expect": f"expect\n{size:,}",
-            "arrives": f"delivered\n{size:,}",
-            "complete": "complete",
-        }
-        label(axes, i + 0.5, -0.6, text[what], size=7.5, color=MUTED)
-    for row, name in enumerate(names):
-        label(axes, -0.15, row + 1.45, name, size=8.5, ha="right")
-    frame(axes, (-2.6, len(told) + 0.1), (5.1, -1.2), equal=False)
-    return figure
-
-
-def pipeline():
-    """hgemm_specialised in time: which stage is filled, full and multiplied; and when the matrix unit works."""
-    stages, shown, trip, asks = specialised.STAGES, 11, 2.3, 0.12
-    figure, axes = canvas.new_figure(9.6, 3.9)
-    asked, ready, start, end = [], [], [], []
-    for pair in range(shown):
-        free = end[pair - stages] if pair >= stages else 0.0
-        asked.append(max(free, asked[-1] + asks if asked else 0.0))
-        ready.append(asked[-1] + trip)
-        start.append(max(ready[-1], end[-1] if end else 0.0))
-        end.append(start[-1] + 1.0)
-    limit = end[-1]
-    for pair in range(shown):
-        y = pair % stages * 1.2 + 2.6
-        for left, right, face, text in (
-            (asked[pair], ready[pair], SKY, f"asked {pair}"),
-            (ready[pair], start[pair], YELLOW, "full"),
-            (start[pair], end[pair], GREEN, f"{pair}"),
-        ):
-            if right - left > 0.02:
-                box(axes, left, y, right - left, 1, face=face, alpha=0.7, line=0.8)
-                if right - left > 0.6:
-                    label(axes, (left + right) / 2, y + 0.5, text, size=8.5)
-        axes.plot([asked[pair]] * 2, [0.05, 0.95], color=INK, linewidth=2.5)
-        box(axes, start[pair], 1.25, end[pair] - start[pair], 1, face=GREEN, alpha=0.7, line=0.8)
-        label(axes, (start[pair] + end[pair]) / 2, 1.75, str(pair), size=8.5)
-    rows = [(0.5, "producer asks"), (1.75, "matrix unit")]
-    rows += [(stage * 1.2 + 3.1, f"stage {stage}") for stage in range(stages)]
-    for y, text in rows:
-        label(axes, -0.25, y, text, size=9, ha="right")
-    note = "time runs right; blue: asked for; yellow: arrived; green: multiplied; a load takes longer than a product"
-    label(axes, limit / 2, stages * 1.2 + 3.0, note, size=9, color=MUTED)
-    frame(axes, (-2.2, limit + 0.1), (stages * 1.2 + 3.4, -0.2), equal=False)
-    return figure
-
-
-def cluster():
-    """What each block of a pair of hgemm_multicast asks for, and in whose stage it arrives."""
-    figure, axes = canvas.new_figure(9.6, 4.0)
-    width, gap = 8.0, 3.0
-    share = stores.PARTS // pairs.CLUSTER  # panels that one block asks for
-    for rank in range(pairs.CLUSTER):
-        left = rank * (width + gap)
-        outline(axes, left - 0.4, 2.4, width + 0.8, 3.6, INK, 1.4)
-        label(axes, left + width / 2, 6.35, f"a stage of block {rank}: {stores.STAGE_BYTES:,} bytes", size=9.5)
-        box(axes, left, 2.8, 2.4, 2.8, face=SHADES[rank], alpha=0.6)
-        label(axes, left + 1.2, 4.2, f"A\nrows of\nblock {rank}", size=9)
-        for panel in range(stores.PARTS):
-            asker = panel // share
-            box(axes, left + 2.8 + panel * 1.3, 2.8, 1.2, 2.8, face=SHADES[asker], alpha=0.6)
-            label(axes, left + 3.4 + panel * 1.3, 4.2, f"B\n{panel}", size=9)
-        box(axes, left + 1.6, 0, 4.8, 0.9, face=SHADES[rank], alpha=0.6)
-        label(axes, left + 4, 0.45, f"block {rank} asks", size=9.5)
-        axes.add_patch(_arrow((left + 2.6, 0.95), (left + 1.2, 2.7), SHADES[rank]))
-        for to in range(pairs.CLUSTER):
-            end = to * (width + gap) + 2.8 + (rank * share + share / 2) * 1.3
-            axes.add_patch(_arrow((left + 5.2, 0.95), (end, 2.7), SHADES[rank]))
-    note = "The colour says who asked. A panel of B is read from L2 once, and arrives in both blocks."
-    label(axes, width + gap / 2, 6.95, note, size=9.5, color=MUTED)
-    frame(axes, (-0.8, 2 * width + gap + 0.8), (7.3, -0.3), equal=False)
-    return figure
-
-
-def fragments():
-    """The unit over time: each wgmma waits for a part of A's fetch; A comes from two sets of registers."""
-    waits = operand.MMA_M * operand.MMA_K * operand.BYTES / 128 / 3  # clocks; two thirds of the fetch are hidden
-    multiply = operand.MMA_M * operand.BLOCK_N * operand.MMA_K // 2048
-    stage, count = operand.K_STEPS * multiply, 3 * operand.K_STEPS
-    figure, axes = canvas.new_figure(9.6, 3.6)
-    label(axes, 0, -0.55, "A from shared memory", size=10, weight="bold", ha="left")
-    for k in range(count):
-        left = k * (waits + multiply)
-        box(axes, left, 0, waits, 1, face=INK, line=0.6)
-        box(axes, left + waits, 0, multiply, 1, face=GRID, line=0.6)
-    label(axes, 0, 2.0, "A from registers", size=10, weight="bold", ha="left")
-    for k in range(count):
-        box(axes, k * multiply, 2.6, multiply, 1, face=SHADES[k // operand.K_STEPS % 2], alpha=0.6, line=0.6)
-    for n in (1, 2):
-        box(axes, n * stage - 0.76 * stage, 3.9, 0.38 * stage, 0.8, face=SHADES[n % 2], alpha=0.6, line=0.6)
-        label(axes, (n - 0.57) * stage, 4.3, f"ldmatrix: set {n % 2}", size=8.5)
-    label(axes, 2 * stage, 4.3, "colours: the two sets", size=8.5, color=MUTED)
-    note = (
-        f"dark: the unit waits for A, a third of {3 * waits:.0f} clocks; else it multiplies, {multiply} clocks each"
-    )
-    label(axes, 1.5 * stage, 5.3, note, size=9, color=MUTED)
-    frame(axes, (-20, count * (waits + multiply) + 20), (5.7, -1.0), equal=False)
-    return figure
-
-
 def corners():
     """Base pixels of a small image by an im2col map's corners, and what one tap of all of them brings."""
     H, W, taps, stride, pad = 6, 7, 3, 2, 1
@@ -288,37 +152,3 @@ def corners():
     label(right, 0, len(got) + 0.5, note, size=9, color=MUTED)
     frame(right, (-2.8, 2.8), (len(got) + 1, -0.4), equal=False)
     return figure
-
-
-def split():
-    """The significant bits of a float32, of its high part and of its low part."""
-    value = np.float32(np.pi)
-    high = _tf32(value)
-    low = value - high
-    figure, axes = canvas.new_figure(9.6, 2.6)
-    top = int(np.floor(np.log2(value)))
-    lines = [("a", value, SKY, 24), ("high", high, GREEN, 11), ("low", low, ORANGE, 24)]
-    for y, (name, number, colour, last) in enumerate(lines):
-        first = top - int(np.floor(np.log2(abs(number))))
-        count = last - first
-        scaled = round(abs(float(number)) * 2.0 ** (count - 1 - top + first))
-        for i, bit in enumerate(f"{scaled:0{count}b}"):
-            pale = name == "low" and i >= 11  # what the matrix unit cuts
-            box(axes, first + i, y * 1.3, 1, 1, face=colour, alpha=0.15 if pale else 0.6, line=0.5)
-            label(axes, first + i + 0.5, y * 1.3 + 0.5, bit, size=9)
-        sign = "−" if number < 0 else ""
-        label(axes, -0.4, y * 1.3 + 0.5, f"{name} = {sign}{abs(number):.9g}", size=9.5, ha="right")
-    for bit in range(0, 24, 4):
-        label(axes, bit + 0.5, -0.45, f"2^{top - bit}", size=8, color=MUTED)
-    label(axes, 12, 4.0, "pale: what the matrix unit cuts off low", size=8.5, color=MUTED)
-    frame(axes, (-9, 25), (4.4, -0.9), equal=False)
-    return figure
-
-
-def _tf32(value):
-    """To the nearest, as the page does."""
-    return ((value.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
-
-
-def _arrow(start, end, colour):
-    return FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, color=colour, linewidth=1.8)

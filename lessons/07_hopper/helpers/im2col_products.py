@@ -1,24 +1,16 @@
-"""How hconv3d_im2col multiplies: a consumer's rows of x come from shared memory, or through registers."""
+"""How hconv3d_im2col asks for channels and taps, channels first, then along w, h and d; and how it multiplies: a
+consumer's rows of x come from shared memory, or through registers."""
 
-import importlib
 from typing import NamedTuple
 
-from numba import uint32, uint64
+from numba import cuda, uint32, uint64
 
 from lessons.toolkit import hopper
 from lessons.toolkit.mma import ldmatrix4
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
-register_operand = importlib.import_module("lessons.07_hopper.hgemm_register_operand")
 MMA_M, WARP_M = 64, 16  # rows of the tile that one instruction multiplies, and a warp's rows of its results
-
-
-@pasted
-def release(emptied, stage, lane):
-    """Each warp tells the producer that a stage is empty: its threads may have read x themselves."""
-    if lane == 0:
-        hopper.barrier_arrive(emptied, stage)
 
 
 class Products(NamedTuple):
@@ -33,7 +25,7 @@ class Products(NamedTuple):
 def products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
     """For consumers that have BANDS times 64 rows each."""
     BYTES, MMA_K, _, _, wgmma, wgmma_registers, *_ = kind
-    STAGE, B_SIZE, STAGE_BYTES = layout.STAGE, layout.B_SIZE, BYTES * layout.STAGE
+    STAGES, STAGE, B_SIZE, STAGE_BYTES = layout.STAGES, layout.STAGE, layout.B_SIZE, BYTES * layout.STAGE
     BAND_ROWS, SUMS = BANDS * MMA_M, BLOCK_N // 2  # sums of an instruction, of a thread
     PIECES, PIECE = BLOCK_K * BYTES // 16, 16 // BYTES  # of 16 bytes in a row, and values in one
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
@@ -80,5 +72,65 @@ def products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
                 for band in unrolled(BANDS):
                     wgmma(acc, band * SUMS, tiles, a + uint64(band * BAND + k * STEP), b_k, BLOCK_N)
 
-    consume = register_operand.consuming(start, release, layout.STAGES, SETS, hopper.next_stage)
+    @pasted
+    @unroll
+    def consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane):
+        """A consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity."""
+        before = stage
+        for begin in range(0, steps, SETS):
+            for s in unrolled(SETS):
+                if SETS == 1 or begin + s < steps:
+                    hopper.barrier_wait(filled, stage, parity)
+
+                    # multiply: started here; the one before it has ended, and its stage may be filled again
+                    start(acc, frag, s, tiles, stage, begin + s, a_at, b_at)
+                    hopper.wgmma_commit()
+                    hopper.wgmma_wait(1)
+                    cuda.syncwarp()  # its threads may have read x: a stage is empty when every warp says so
+                    if begin + s > 0 and lane == 0:
+                        hopper.barrier_arrive(emptied, before)
+                    before = stage
+                    stage, parity = hopper.next_stage(stage, parity, STAGES)
+        hopper.wgmma_wait(0)
+        cuda.syncwarp()
+        if lane == 0:
+            hopper.barrier_arrive(emptied, before)
+        return stage, parity
+
     return Products(BANDS * SUMS, SETS * FRAG, lane_row if IN_REGISTERS else described, consume)
+
+
+def walking(BLOCK_K):
+    """Build the device function that moves on by BLOCK_K channels."""
+
+    @inlined
+    def next_channels(c, column, t, r, s, C, R, S):
+        """Channels and tap of the next stage, and where that tap begins in a filter."""
+        c += BLOCK_K
+        if c >= C:
+            c, column, s = 0, column + C, s + 1
+            if s == S:
+                s, r = 0, r + 1
+                if r == R:
+                    r, t = 0, t + 1
+        return c, column, t, r, s
+
+    return next_channels
+
+
+def staying(layout, BYTES, BLOCK_K, RESIDENT):
+    """Build the device function that asks for all tiles of filters, which stay."""
+    STAYING, B_SIZE = layout.STAYING, layout.B_SIZE
+
+    @inlined
+    def stay(tiles, filt_map, bars, steps, C):
+        hopper.barrier_expect(bars, 0, BYTES * RESIDENT * B_SIZE)
+        at, column, c = uint32(STAYING), 0, 0
+        for _ in range(steps):
+            hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + c)
+            at += uint32(B_SIZE)
+            c += BLOCK_K
+            if c >= C:
+                c, column = 0, column + C
+
+    return stay

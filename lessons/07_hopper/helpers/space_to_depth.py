@@ -5,6 +5,7 @@ stride * p - pad + r = stride * (p - pad' + r') + i, where pad' = ceil(pad / str
 stride stays. Channels are filled up with zeros to 16 bytes, as rows must be for the copy engine.
 """
 
+import importlib
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from lessons.toolkit.memory import dtype_of, store4, store8_rounded
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import unroll, unrolled
+
+planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
 
 THREADS = 256
 ROW_BYTES = 16  # that a pixel's channels are a multiple of
@@ -36,13 +39,6 @@ class Folded(NamedTuple):
     x_shape: tuple
     filt_shape: tuple
     geometry: object
-
-
-def layer_of(problem, dtype):
-    """`fold` of a problem whose arrays have this dtype; None where the copy engine takes x as it is."""
-    if problem.C * np.dtype(dtype).itemsize % ROW_BYTES == 0:
-        return None
-    return fold(problem.input_shape, problem.weight_shape, problem.geometry, dtype)
 
 
 def fold(x_shape, filt_shape, geometry, dtype):
@@ -113,3 +109,35 @@ def fold_filter(filt, folded):
     target = cuda.device_array(folded.filt_shape, filt.dtype)
     fold_array(filt, target, folded, folded.UP, folded.LEFT)
     return target
+
+
+def rewriting(im2col, dtype):
+    """`prepare`, `workspace` and `launch` of a step that rewrites x of this dtype, and has `im2col`, a step, compute.
+
+    x stays where the copy engine takes it as it is, and where it cannot take what would become of it.
+    """
+
+    def layer_of(problem):
+        """`fold` of a problem, or None."""
+        if problem.C * np.dtype(dtype).itemsize % ROW_BYTES == 0:
+            return None
+        return fold(problem.input_shape, problem.weight_shape, problem.geometry, dtype)
+
+    def prepare(filt, problem):
+        """What `im2col` prepares; how the layer is rewritten, and its filter, where it is."""
+        folded = layer_of(problem)
+        return im2col.prepare(filt, problem), folded, None if folded is None else fold_filter(filt, folded)
+
+    def workspace(problem):
+        """Room for x, rewritten."""
+        folded = layer_of(problem)
+        return None if folded is None else cuda.device_array(folded.x_shape, dtype)
+
+    def launch(x, prepared, y, geometry, workspace=None):
+        whole, folded, filt = prepared
+        if folded is None or not planning.describable(workspace, filt, y, folded.geometry):
+            return im2col.launch(x, whole, y, geometry)
+        fold_array(x, workspace, folded)
+        im2col.launch(workspace, (filt, None), y, folded.geometry)
+
+    return prepare, workspace, launch

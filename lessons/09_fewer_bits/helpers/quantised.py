@@ -9,10 +9,16 @@ once, ties to even, and limited to -128 and 127. So C is written in a fourth of 
 
 from typing import Any, NamedTuple
 
-from numba import float32
+import numpy as np
+from numba import cuda, float32, int32, uint32
 
+from lessons.toolkit.memory import VECTOR, aligned, load4
 from lessons.toolkit.mma import to_int8
 from lessons.toolkit.unroll import inlined
+
+THREADS = 256
+SPREAD = 40.0  # of the results that are timed, as a standard deviation: some are beyond 127
+BYTE = 0xFF
 
 
 @inlined
@@ -36,3 +42,62 @@ class Quantised(NamedTuple):
 def quantised(factors):
     """The finish that multiplies each column of C by its factor, float32 on the GPU, and makes int8 of it."""
     return Quantised(store_quantised, (factors,))
+
+
+# --- the same in a kernel of its own, to be timed beside it ---
+
+
+@cuda.jit
+def quantise_fours(sums, factors, words):
+    """words[i] = four neighbours of a row of sums, times their columns' factors, as int8."""
+    four = cuda.local.array(VECTOR, int32)
+    i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
+    if i < words.size:
+        load4(four, 0, sums, VECTOR * i)
+        n = VECTOR * i % factors.size
+        word = uint32(0)
+        for v in range(VECTOR):
+            value = int32(to_int8(float32(four[v]) * factors[n + v]))
+            word |= (uint32(value) & uint32(BYTE)) << uint32(8 * v)
+        words[i] = int32(word)
+
+
+@cuda.jit
+def quantise_singly(sums, factors, c):
+    """c[i] = sums[i] times its column's factor, as int8."""
+    i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
+    if i < c.size:
+        c[i] = to_int8(float32(sums[i]) * factors[i % factors.size])
+
+
+def apart(sums, factors, c):
+    """c [M, N] of int8 = the sums, int32, each times its column's factor, rounded and limited as by `quantised`."""
+    flat = c.reshape(c.size)
+    kernel, out = (quantise_fours, flat.view(np.int32)) if aligned(sums) else (quantise_singly, flat)
+    kernel[-(-out.size // THREADS), THREADS](sums.reshape(sums.size), factors, out)
+
+
+class Way:
+    """`fused()` and `separate()` leave the same in `found`.
+
+    `saved_bytes` are those of the int32 sums, written and read again; the int8 results are written either way.
+    """
+
+    def __init__(self, launch, y, factors, found):
+        def fused():
+            launch(found, quantised(factors))
+
+        def separate():
+            launch(y, None)
+            apart(y, factors, found)
+
+        self.fused, self.separate, self.found, self.saved_bytes = fused, separate, found, 2 * y.nbytes
+
+
+def ways(launch, y, seed=5):
+    """By name, what becomes of the product that `launch(y, None)` computes of int8 normals, 32 times as large."""
+    a, *_ = launch(y, None, by=lambda *arguments, finish: arguments)
+    M, N = y.shape
+    scale = SPREAD / (32 * 32 * np.sqrt(a.shape[1]))
+    factors = cuda.to_device((np.random.default_rng(seed).uniform(0.5, 1.5, N) * scale).astype(np.float32))
+    return {"quantised": Way(launch, y, factors, cuda.device_array((M, N), np.int8))}

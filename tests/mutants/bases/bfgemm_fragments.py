@@ -3,7 +3,8 @@
 import numpy as np
 from numba import cuda, float32, uint16
 
-from lessons.toolkit.bfloat import mma_m16n8k16_bf16, store2_bfloat
+from lessons.toolkit.memory import store2_bfloat
+from lessons.toolkit.mma import mma_m16n8k16_bf16
 
 
 @cuda.jit
