@@ -120,7 +120,7 @@ def test_all_files_of_the_network_and_all_they_run_are_its_code():
     assert training.holds(entry)
     assert {"fused", "wgrad_split_k", "wgrad_implicit_gemm", "long_sums"} <= code.keys()
     folder, declared = lessontext.training(catalog.LESSONS)
-    run = import_module(f"lessons.{folder.name}.{declared.code}.convolution")
+    run = import_module(f"lessons.{folder.name}.{declared.code}.layered")
     assert tuple(declared.steps) == run.STEPS
     for name in code:
         assert not training.holds(msgspec.structs.replace(entry, code={**code, name: "0" * 64})), name
