@@ -6,7 +6,8 @@ What one kernel hands to the next passes through global memory once; nothing is 
 import numpy as np
 from numba import cuda
 
-from . import conv_pool, conv_pool_backward, head
+from . import conv_pool, head
+from . import conv_pool_backward as gradients
 from .layers import PLACE
 from .parameters import Network
 
@@ -39,7 +40,6 @@ class Fused(Network):
         """The gradients of all parameters, in parts."""
         first, second, at, partials = self.shape.first, self.shape.second, self.shape.offsets, self.partials
         head.launch_weights(self.shape, self.y2, self.hidden, self.d_hidden, self.d_logits, partials)
-        filter_gradient = conv_pool_backward.launch_filter
-        filter_gradient(second, self.y1, self.dy2, self.places2, partials, at["filt2"], at["bias2"])
-        conv_pool_backward.launch_input(second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
-        filter_gradient(first, self.x, self.dy1, self.places1, partials, at["filt1"], at["bias1"])
+        gradients.launch_filter(second, self.y1, self.dy2, self.places2, partials, at["filt2"], at["bias2"])
+        gradients.launch_input(second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
+        gradients.launch_filter(first, self.x, self.dy1, self.places1, partials, at["filt1"], at["bias1"])

@@ -121,8 +121,8 @@ class Run:
             values = self.parameters.values.copy_to_host()
             if not (np.isfinite(loss) and np.isfinite(held_out_loss) and np.isfinite(values).all()):
                 raise ValueError(
-                    f"epoch {len(self.history) + 1}: the loss is {loss}, {held_out_loss} on the held-out digits: go on "
-                    f"from the checkpoint, or start anew, with a smaller --rate than {self.plan.rate:g}"
+                    f"epoch {len(self.history) + 1}: the loss is {loss}, {held_out_loss} on the held-out digits: "
+                    f"go on from the checkpoint, or start anew, with a smaller --rate than {self.plan.rate:g}"
                 )
             found = Epoch(loss=loss, held_out_loss=held_out_loss, held_out_accuracy=accuracy, seconds=seconds)
             self.history.append(found)
