@@ -2,12 +2,10 @@
 
 Previous step: dgrad_direct
 Builds on: conv3d_implicit_gemm_precomputed
-New idea: dx is a convolution of dy: GEMM_M = N*D*H*W pixels, GEMM_N = C channels, GEMM_K = T*R*S*K. Pixel d meets
-    tap t at output (d + pad_d - t*dilation_d) / stride_d, if that leaves no rest. With d + pad_d = stride_d*a + b and
-    t*dilation_d = stride_d*e + f it is output a - e, if b == f. So offsets still add, one of the pixel and one of the
-    tap, and a mask bit for each tap also drops those of another rest. A tile of GEMM_K stays within one tap, so the
-    table needs an entry for each tile only. dy is transposed on its way, as A in gemm_tuned (lesson 04), whose
-    multiplication this is. The filter is used as it lies: its channels are the columns.
+New idea: dx is a convolution of dy: GEMM_M = N*D*H*W pixels, GEMM_N = C channels, GEMM_K = T*R*S*K. With d + pad_d =
+    stride_d*a + b and t*dilation_d = stride_d*e + f, pixel d meets tap t at output a - e, if b == f. So offsets still
+    add, one of the pixel and one of the tap, and a mask bit for each tap also drops those of another rest. A tile of
+    GEMM_K stays within one tap. dy is transposed on its way, as A in gemm_tuned (lesson 04), whose loop this is.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.023 global values. But with a stride of 2 in two dimensions, 3/4 of the
     multiply-adds are with zeros.
