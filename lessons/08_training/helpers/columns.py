@@ -9,9 +9,8 @@ from math import prod
 
 import numpy as np
 from numba import cuda, float32, int64
-from numba.types import float16
 
-from lessons.toolkit.memory import HALVES, VECTOR, aligned, load4, load8
+from lessons.toolkit.memory import VECTOR, aligned, load4
 
 THREADS = 256
 LEAST_ROWS = 32  # of y, to one row of partial sums
@@ -31,18 +30,15 @@ def column_workspace(shape):
 
 @lru_cache
 def adder(WIDTH, THREADS_X):
-    """Kernel: a row of partial sums for each `height` rows of y; threads read WIDTH neighbours, at once from 4 on."""
+    """Kernel: a row of partial sums for each `height` rows of y; threads read WIDTH neighbours, four at once."""
     THREADS_Y, COLUMNS = THREADS // THREADS_X, THREADS_X * WIDTH
     PARTS = THREADS_Y * COLUMNS
-    HALF = HALVES if WIDTH == HALVES else 1
-    FULL = VECTOR if WIDTH == VECTOR else 1
 
     @cuda.jit
     def add_columns(y, height, partials):
         parts = cuda.shared.array(PARTS, float32)
         total = cuda.local.array(WIDTH, float32)
-        quarter = cuda.local.array(FULL, float32)
-        half = cuda.local.array(HALF, float16)
+        values = cuda.local.array(VECTOR, float32)
         M, K = y.shape
         blocks_n = (K + COLUMNS - 1) // COLUMNS
         n0, m0 = cuda.blockIdx.x % blocks_n * COLUMNS, cuda.blockIdx.x // blocks_n * int64(height)
@@ -53,15 +49,11 @@ def adder(WIDTH, THREADS_X):
         if n < K:
             for m in range(m0 + first, min(m0 + height, M), THREADS_Y):
                 if WIDTH == VECTOR:
-                    load4(quarter, 0, y, m * K + n)
-                    for v in range(WIDTH):
-                        total[v] += quarter[v]
-                elif WIDTH == HALVES:
-                    load8(half, 0, y, m * K + n)
-                    for v in range(WIDTH):
-                        total[v] += float32(half[v])
+                    load4(values, 0, y, m * K + n)
                 else:
-                    total[0] += float32(y[m, n])
+                    values[0] = y[m, n]
+                for v in range(WIDTH):
+                    total[v] += values[v]
         for v in range(WIDTH):
             parts[first * COLUMNS + x * WIDTH + v] = total[v]
         cuda.syncthreads()
@@ -73,18 +65,6 @@ def adder(WIDTH, THREADS_X):
                 partials[m0 // height * K + n0 + column] = summed
 
     return add_columns
-
-
-def sum_columns(y, partials, sums):
-    """sums = the column sums of y [M, K], float32 or float16; `partials` is of column_workspace([M, K])."""
-    M, K = y.shape
-    width = (VECTOR if aligned(y) else 1) if y.dtype == np.float32 else HALVES if aligned(y) else 1
-    threads_x = next((x for x in (8, 16) if x * width >= K), 32)
-    blocks_n = -(-K // (threads_x * width))
-    height = max(LEAST_ROWS, -(-M * blocks_n // BLOCKS))
-    rows = -(-M // height)
-    adder(width, threads_x)[rows * blocks_n, THREADS](y, height, partials)
-    add_rows(partials, rows, sums)
 
 
 @lru_cache
@@ -113,7 +93,14 @@ def row_adder(LANES):
     return add_partial_rows
 
 
-def add_rows(partials, rows, sums):
-    """sums[n] = sum of the first `rows` rows of partials, which follow each other in a flat array."""
+def sum_columns(y, partials, sums):
+    """sums = the column sums of y [M, K], both float32; `partials` is of column_workspace([M, K])."""
+    M, K = y.shape
+    width = VECTOR if aligned(y) else 1
+    threads_x = next((x for x in (8, 16) if x * width >= K), 32)
+    blocks_n = -(-K // (threads_x * width))
+    height = max(LEAST_ROWS, -(-M * blocks_n // BLOCKS))
+    rows = -(-M // height)
+    adder(width, threads_x)[rows * blocks_n, THREADS](y, height, partials)
     lanes = 128 if rows > 128 else 16
-    row_adder(lanes)[-(-sums.size // SUMMED), lanes * SUMMED](partials, rows, sums)
+    row_adder(lanes)[-(-K // SUMMED), lanes * SUMMED](partials, rows, sums)

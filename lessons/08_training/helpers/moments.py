@@ -19,6 +19,7 @@ from importlib import import_module
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
+from lessons.toolkit.grid import add_up
 from lessons.toolkit.memory import load2, shared_array, store2
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -80,7 +81,7 @@ class ColumnMoments:
             merge_rows(self.operands[0], rows.shape[0], self.block_m, self.moments)
         else:
             self.stores(y)
-            epilogues.add_up(partials, y.reshape(y.size))
+            add_up(partials, y.reshape(y.size))
             moments_of_columns(rows, self.operands[0], self.moments)
 
 
