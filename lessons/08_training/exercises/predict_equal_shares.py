@@ -1,9 +1,9 @@
-"""Exercise 08.15, predict: equal shares.
+"""Exercise 08.14, predict: equal shares.
 
 wgrad_stream_k, as in section 2 of equal_shares.md: tiles of 128 x 128, 8 patches an iteration, 264 places. The
 layer: 32 images with 9 x 9 outputs, 256 channels and 256 filters. Replace each None by a number or by arithmetic.
 Whole numbers must be exact, other figures to 1%.
-Grade: python -m common grade 08.15
+Grade: python -m common grade 08.14
 """
 
 # the iterations of a tile of product 0, which has all patches, and of product 15
