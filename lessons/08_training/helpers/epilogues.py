@@ -11,8 +11,8 @@ An epilogue is a function of one sum and of where it belongs, y[m, n] of GEMM_M 
     launch(x, prepared, y, geometry, partials, finish=bias_relu(array))  # lesson 05's, FP32
     launch(x, prepared, y, geometry, finish=bias_relu(array))  # lesson 06's hconv3d_mma, FP16
 
-The kernels call it for each sum of a thread before they round and store it. Where blocks share a tile of y (SPLIT_K),
-a block's sum is only a part: there it is called once the parts are added up, by the kernel that adds them.
+The kernels call it for each sum of a thread before they round and store it; where blocks share a tile of y (SPLIT_K),
+the kernel that adds up their parts calls it.
 """
 
 from functools import lru_cache
@@ -180,37 +180,20 @@ def store4_rounded(array, offset, acc, i):
 def with_operands(function, count, like_y):
     """The function of (value, m, n, operands, at): operands in one tuple, and the element of one shaped like y."""
 
-    @inlined
-    def none(value, m, n, operands, at):
-        return function(value, m, n)
-
-    @inlined
-    def one(value, m, n, operands, at):
-        return function(value, m, n, operands[0])
-
-    @inlined
-    def two(value, m, n, operands, at):
-        return function(value, m, n, operands[0], operands[1])
-
-    @inlined
-    def element(value, m, n, operands, at):
-        return function(value, m, n, at)
-
-    @inlined
-    def one_and_element(value, m, n, operands, at):
-        return function(value, m, n, operands[0], at)
-
-    return (element, one_and_element)[count] if like_y else (none, one, two)[count]
+    found = {
+        (0, False): lambda value, m, n, operands, at: function(value, m, n),
+        (1, False): lambda value, m, n, operands, at: function(value, m, n, operands[0]),
+        (2, False): lambda value, m, n, operands, at: function(value, m, n, operands[0], operands[1]),
+        (0, True): lambda value, m, n, operands, at: function(value, m, n, at),
+        (1, True): lambda value, m, n, operands, at: function(value, m, n, operands[0], at),
+    }
+    return inlined(found[count, like_y])
 
 
 @lru_cache
 def reader(AT, WIDTH, how):
     """Device function that reads [m, n] to [m, n + WIDTH) of operands[AT] as float32, at once or `singly`."""
     HALF = WIDTH if how == "float16" else 1
-
-    @inlined
-    def none(held, operands, m, n, last_n):
-        pass
 
     @inlined
     def singly(held, operands, m, n, last_n):
@@ -233,6 +216,7 @@ def reader(AT, WIDTH, how):
         for v in range(WIDTH):
             held[v] = float32(half[v])
 
+    none = inlined(lambda held, operands, m, n, last_n: None)
     return {"none": none, "singly": singly, "float32": float32s, "float16": halves}[how]
 
 

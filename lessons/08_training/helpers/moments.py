@@ -1,16 +1,13 @@
 """Mean and variance of each column of y, as batch norm wants them: in a convolution's kernel, or in one of its own.
 
 A sum of squares less the square of the sum loses all its digits where the mean is large. So what is added up are
-distances from one of the values, the shift (Chan, Golub and LeVeque, 1983). Of n values, with d = value - shift,
-total = sum of d and square = sum of d * d:
+distances from one of the values, the shift (Chan, Golub and LeVeque, 1983). Of n values, with d = value - shift:
 
-    mean = shift + total / n        M2 = square - total * total / n
+    mean = shift + sum of d / n        M2 = sum of d * d - (sum of d)**2 / n        variance = M2 / n
 
-M2 is the sum of the squares of distances from the mean. The shift is one of the values, so `square` is at most n
-times M2: few digits are lost. Sets of values, each with its count, mean and M2, become one set in the same way: d is
-a set's mean less that of the first one, and counts as often as the set has values; the sets' own M2 are added to it.
-
-All is added up in an order that the shape alone decides, so that the same y gives the same bits.
+Sets of values, each with its count, mean and M2, become one set in the same way: d is a set's mean less that of the
+first one, and counts as often as the set has values; the sets' own M2 are added to it. All is added up in an order
+that the shape alone decides, so that the same y gives the same bits.
 """
 
 from functools import lru_cache

@@ -6,10 +6,9 @@ multiplies THREAD_M of the one with THREAD_N of the other, in fours that lie LAN
 `double_buffered` is gemm_tuned's loop: two pairs of tiles, BLOCK_K written out, one barrier for each pair. A kernel
 says how a pair is brought.
 
-What is new is the way out. A 128-bit store wants four neighbouring registers, the first a multiple of four, and a
-128-bit read fills four such. So sums that are stored as they are lie in even and odd registers in the same turn as
-the values of b_tile, and a multiply-add that needs two operands from registers of one parity may wait. `store_row`
-adds a zero: what is stored lies in registers of its own, and the sums wherever the assembler likes them best.
+What is new is the way out. A 128-bit store wants four neighbouring registers, as a 128-bit read fills. So sums that
+are stored as they are lie in even and odd registers in turn as the values of b_tile do, and a multiply-add that needs
+two operands from registers of one parity may wait. `store_row` adds a zero: what is stored has registers of its own.
 """
 
 from typing import NamedTuple
