@@ -20,7 +20,7 @@ THREADS = 256
 
 @lru_cache
 def specialise(apply, read, read_y, to_float16, WIDTH):
-    """Kernel: out[i] = what `apply` makes of y[i]; y is the last operand, a thread has WIDTH neighbours of one row."""
+    """Kernel: out[i] = what `apply` makes of y[i], the last operand; a thread has WIDTH neighbours of one row."""
     store = epilogues.store4_rounded if to_float16 else store4
     rounded = to_half if to_float16 else float32
 

@@ -52,12 +52,9 @@ class Epilogue:
 
     def __init__(self, function, kinds):
         named = tuple(signature(function).parameters)[3:]
-        if named != tuple(kinds):
-            raise ValueError(f"{function.__name__} reads {named}, and {tuple(kinds)} are described")
-        if len(kinds) > MOST:
-            raise ValueError(f"{function.__name__} reads {len(kinds)} operands, {named}; allowed: at most {MOST}")
-        if LIKE_Y in list(kinds.values())[:-1]:
-            raise ValueError(f"{function.__name__}: what is shaped like y must come last, and only once: {kinds}")
+        if named != tuple(kinds) or len(kinds) > MOST or LIKE_Y in list(kinds.values())[:-1]:
+            allowed = f"at most {MOST}, all of them described, and what is shaped like y last"
+            raise ValueError(f"{function.__name__} reads {named}, described as {kinds}; allowed: {allowed}")
         self.name, self.device, self.kinds = function.__name__, inlined(function), kinds
         self.like_y = LIKE_Y in kinds.values()
         self.__doc__ = function.__doc__

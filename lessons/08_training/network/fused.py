@@ -32,14 +32,12 @@ class Fused(Network):
         shape, p = self.shape, self.weights
         conv_pool.launch(shape.first, self.x, p["filt1"], p["bias1"], self.y1, self.places1)
         conv_pool.launch(shape.second, self.y1, p["filt2"], p["bias2"], self.y2, self.places2)
-        weights = p["weight3"], p["bias3"], p["weight4"], p["bias4"]
-        head.launch(shape, self.y2, self.classes, weights, self.counter, self.hidden, self.d_logits, self.d_hidden,
-                    self.dy2, self.losses, self.said)  # fmt: skip
+        head.launch(self)
 
     def backward(self):
         """The gradients of all parameters, in parts."""
         first, second, at, partials = self.shape.first, self.shape.second, self.shape.offsets, self.partials
-        head.launch_weights(self.shape, self.y2, self.hidden, self.d_hidden, self.d_logits, partials)
+        head.launch_weights(self)
         gradients.launch_filter(second, self.y1, self.dy2, self.places2, partials, at["filt2"], at["bias2"])
         gradients.launch_input(second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
         gradients.launch_filter(first, self.x, self.dy1, self.places1, partials, at["filt1"], at["bias1"])
