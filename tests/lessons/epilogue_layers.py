@@ -11,7 +11,6 @@ from common.catalog import catalog, reference
 from common.catalog.problems import Conv3d, on_ladder
 
 epilogues = importlib.import_module("lessons.08_training.helpers.epilogues")
-columns = importlib.import_module("lessons.08_training.helpers.columns")
 moments = importlib.import_module("lessons.08_training.helpers.moments")
 beside = importlib.import_module("lessons.08_training.helpers.beside")
 
@@ -95,10 +94,6 @@ def wrong(name, shape, **tile):
         apart = out.copy_to_host() != layer.bound(kind)[1].astype(layer.dtype)
         layer = Layer(name, shape)
         found[kind] = [int((fused != expected.astype(layer.dtype)).sum()), int(apart.sum())]
-    rows = np.arange(5 * 4321, dtype=np.float32).reshape(4321, 5) % 7
-    sums = cuda.to_device(np.full(5, np.nan, np.float32))
-    columns.sum_columns(cuda.to_device(rows), columns.column_workspace(rows.shape), sums)
-    found["column_sums"] = [0, int((sums.copy_to_host() != rows.sum(axis=0)).sum())]
     bits = []
     for _ in range(2):
         fused, epilogue = column_moments(layer)

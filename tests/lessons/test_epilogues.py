@@ -26,7 +26,6 @@ from tests.lessons.epilogue_layers import (
     Layer,
     beside,
     column_moments,
-    columns,
     epilogues,
     expected_moments,
     moments,
@@ -201,15 +200,6 @@ def test_apart_gives_what_fused_gives_of_sums_that_y_holds(kind, name, shape):
     np.testing.assert_array_equal(out.copy_to_host(), expected.astype(layer.dtype))
 
 
-@pytest.mark.parametrize(("M", "K"), [(1, 1), (33, 5), (70, 8), (64, 64), (1100, 24), (9, 300), (4200, 4)])
-def test_columns_are_summed(M, K):
-    rng = np.random.default_rng(M)
-    y = rng.integers(-9, 10, (M, K)).astype(np.float32)
-    sums = cuda.to_device(np.full(K, np.nan, np.float32))
-    columns.sum_columns(cuda.to_device(y), columns.column_workspace((M, K)), sums)
-    np.testing.assert_array_equal(sums.copy_to_host(), y.astype(np.float64).sum(axis=0))
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("M", "K"), [(1, 1), (33, 5), (70, 8), (64, 64), (1100, 24), (9, 300)])
 def test_moments_of_columns(M, K, dtype):
@@ -268,5 +258,5 @@ def test_on_a_gpu_they_are_right_and_give_the_same_bits():
     found = [json.loads(line) for line in said.splitlines()]
     assert len(found) in (1, 2, 7)  # a part of the seven, another one each day
     for name, shape, tile, wrong in found:
-        assert set(wrong) == {*KINDS, "column_sums", "column_moments"}
+        assert set(wrong) == {*KINDS, "column_moments"}
         assert all(count == [0, 0] for count in wrong.values()), (name, shape, tile, wrong)

@@ -182,7 +182,7 @@ def test_a_record_is_of_the_run_and_names_each_mistake(main, tmp_path):
 
 def test_a_record_names_all_code_that_a_run_ran():
     found = record.code()
-    helpers = {"columns", "epilogues", "long_sums", "register_tiles", "memory", "tiles", "grid"}
+    helpers = {"epilogues", "long_sums", "register_tiles", "memory", "tiles", "grid"}
     steps = {"conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k", "wgrad_implicit_gemm"}
     assert {"fused", "layered", "training", *helpers, *steps} <= found.keys()
     assert "solutions" not in found

@@ -7,6 +7,9 @@ from x and dy. ``STEPS`` names the step that computes each. A dense layer is a c
 from functools import lru_cache
 from importlib import import_module
 
+import numpy as np
+from numba import cuda
+
 from common.catalog import catalog, problems
 from common.machine_code.capture import BoundStep
 
@@ -14,8 +17,8 @@ from . import layers
 from .parameters import Network
 
 STEPS = ("conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k")
-columns = import_module("lessons.08_training.helpers.columns")
 epilogues = import_module("lessons.08_training.helpers.epilogues")
+long_sums = import_module("lessons.08_training.helpers.long_sums")
 
 
 @lru_cache
@@ -34,11 +37,11 @@ class Convolution:
     def __init__(self, network, extents, names, x, y, relu=True):
         H, C, K, TAPS, PAD = extents
         layer = problems.Conv3d(N=network.batch, C=C, D=1, H=H, W=H, K=K, T=1, R=TAPS, S=TAPS, pad_h=PAD, pad_w=PAD)
-        p, (filt, bias), rows = network.parameters, names, (y[0].size // K, K)
+        p, (filt, bias) = network.parameters, names
         self.x, self.dx = (array if array is None else array.reshape(layer.input_shape) for array in x)
         self.y, self.dy = (array.reshape(layer.output_shape) for array in y)
         self.d_filt, self.d_bias = p.part(p.gradients, filt).reshape(layer.weight_shape), p.part(p.gradients, bias)
-        self.rows, self.partials = y[1].reshape(rows), columns.column_workspace(rows)
+        self.of_pixels = cuda.to_device(np.zeros(layer.P * layer.Q * K, np.float32))
         self.after = (epilogues.bias_relu if relu else epilogues.add_bias)(network.weights[bias])
         self.steps = [
             BoundStep(_module(name), problems.on_ladder(catalog.find(name).ladder, layer)) for name in STEPS
@@ -58,7 +61,10 @@ class Convolution:
         """The gradients of the filter and the bias, and that of x if there is one."""
         _, data, filt = self.steps
         filt.launch(self.x, self.d_filt)
-        columns.sum_columns(self.rows, self.partials, self.d_bias)
+        # all that the bias was added to, over images and then over pixels: always in the same order
+        N, _, P, Q, K = self.dy.shape
+        long_sums.add_up(self.dy.reshape(self.dy.size), self.of_pixels, N)
+        long_sums.add_up(self.of_pixels, self.d_bias, P * Q)
         if self.dx is not None:
             data.launch(self.dy, self.dx)
 
