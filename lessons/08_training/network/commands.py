@@ -27,28 +27,28 @@ PLANNED = {
 }
 
 
+def _parser(name, about, command):
+    parser = arguments.Parser(prog=f"python -m lessons.{LESSON} {name}", description=about)
+    parser.add_argument("--json", action="store_true", help="results as JSON on standard output")
+    parser.set_defaults(command=command)
+    return parser
+
+
 def train_parser():
     """The options of ``train``."""
-    about = "Train the network on handwritten digits."
-    parser = arguments.Parser(prog=f"python -m lessons.{LESSON} train", description=about)
+    parser = _parser("train", "Train the network on handwritten digits.", _train)
     for name, (kind, text) in PLANNED.items():
         parser.add_argument(f"--{name}", type=kind, help=text)
     parser.add_argument("--plain", action="store_true", help="launch each kernel by itself: no CUDA graph")
     parser.add_argument("--resume", type=Path, metavar="PATH", help="go on from this checkpoint")
     parser.add_argument("--out", type=Path, metavar="FOLDER", default=OUT, help="checkpoint and pictures go here")
     parser.add_argument("--sim", action="store_true", help="as if there were no GPU: a small network, a few digits")
-    parser.add_argument("--json", action="store_true", help="results as JSON on standard output")
-    parser.set_defaults(command=_train)
     return parser
 
 
 def compare_parser():
     """The options of ``compare``."""
-    about = "The network beside PyTorch's: gradients, losses, speed."
-    parser = arguments.Parser(prog=f"python -m lessons.{LESSON} compare", description=about)
-    parser.add_argument("--json", action="store_true", help="results as JSON on standard output")
-    parser.set_defaults(command=_compare)
-    return parser
+    return _parser("compare", "The network beside PyTorch's: gradients, losses, speed.", _compare)
 
 
 COMMANDS = {"train": train_parser, "compare": compare_parser}

@@ -41,7 +41,8 @@ class Convolution:
         self.x, self.dx = (array if array is None else array.reshape(layer.input_shape) for array in x)
         self.y, self.dy = (array.reshape(layer.output_shape) for array in y)
         self.d_filt, self.d_bias = p.part(p.gradients, filt).reshape(layer.weight_shape), p.part(p.gradients, bias)
-        self.of_pixels = cuda.to_device(np.zeros(layer.P * layer.Q * K, np.float32))
+        self.flat_dy, self.N, self.pixels = y[1], network.batch, layer.P * layer.Q
+        self.of_pixels = cuda.to_device(np.zeros(self.pixels * K, np.float32))
         self.after = (epilogues.bias_relu if relu else epilogues.add_bias)(network.weights[bias])
         self.steps = [
             BoundStep(_module(name), problems.on_ladder(catalog.find(name).ladder, layer)) for name in STEPS
@@ -62,9 +63,8 @@ class Convolution:
         _, data, filt = self.steps
         filt.launch(self.x, self.d_filt)
         # all that the bias was added to, over images and then over pixels: always in the same order
-        N, _, P, Q, K = self.dy.shape
-        long_sums.add_up(self.dy.reshape(self.dy.size), self.of_pixels, N)
-        long_sums.add_up(self.of_pixels, self.d_bias, P * Q)
+        long_sums.add_up(self.flat_dy, self.of_pixels, self.N)
+        long_sums.add_up(self.of_pixels, self.d_bias, self.pixels)
         if self.dx is not None:
             data.launch(self.dy, self.dx)
 
