@@ -1,9 +1,15 @@
-"""Equal shares: wgrad_stream_k's tables have each iteration of each tile once."""
+"""Equal shares: wgrad_stream_k's tables have each iteration of each tile once; gemm_equal_shares crosses tiles."""
 
 import importlib
 
 import numpy as np
 import pytest
+
+from common.catalog import catalog
+from common.catalog.problems import Gemm
+from common.check import check
+from common.check.tasks import TracedBench
+from common.trace.trace import Tracer
 
 stream_k = importlib.import_module("lessons.08_training.wgrad_stream_k")
 BLOCK_K, PRODUCTS = stream_k.BLOCK_K, stream_k.PRODUCTS
@@ -66,3 +72,16 @@ def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer)
     shares = work[..., 4].sum(1)
     assert shares.max() - shares.min() <= 1
     assert len(work) <= plan.tile["BLOCKS_PER_SM"] * sms
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("sms", [1, 2, 5])
+@pytest.mark.parametrize("shape", [(300, 150, 40), (129, 300, 27), (260, 8, 90)], ids=str)
+def test_a_product_in_shares_that_cross_tiles_is_right(monkeypatch, sms, shape):
+    """On 132 multiprocessors small shapes have a block for each step: no share would end within a tile."""
+    module, tracer = catalog.load(catalog.find("gemm_equal_shares").path, "gemm"), Tracer()
+    monkeypatch.setattr(module, "multiprocessors", lambda: sms)
+    verdict = check.check_bench(TracedBench(module, Gemm(*shape), tracer), check.Rules(0, 1))
+    assert verdict.elements_compared
+    assert [finding.message for finding in verdict.findings] == []
+    assert tracer.faults() == []
