@@ -233,6 +233,11 @@ def test_what_the_pages_count_of_a_layer_and_of_epilogues():
     size = int(np.prod(layer.output_shape)) / 1e6
     moved = f"{4 * size:.0f} MB. Written and read again: {8 * size:.0f} MB"
     assert f"y has {size:.1f} million elements, {moved}" in page
+    layer = problems.preset("hresnet50-conv2-n256")
+    between = int(np.prod(layer.output_shape)) * 2 / 1e6
+    assert f"values are {between:.0f} MB, both ways {2 * between:.0f} MB" in page
+    assert f"reads {between:.0f} MB and writes {4 * between:.0f} MB" in page
+    assert f"Smaller: {between / 8:.0f} MB lie between" in page
 
 
 def test_the_fused_network_has_as_many_kernels_as_the_page_lists():

@@ -1,13 +1,16 @@
 """What follows a convolution or a product, three ways: in its kernel, in a kernel of its own, and as PyTorch does it.
 
 The epilogues are a lesson's: a module with ``ways(launch, y)``, which gives each by name, with ``fused()`` and
-``separate()``, the array ``found`` that either leaves its result in, and ``saved_bytes``. All are timed in turn.
+``separate()``, the array ``found`` that either leaves its result in, and ``saved_bytes``. All are timed in turn. What
+follows may be a second convolution, of 1 x 1: such a way says of how many ``images``, how many ``filters``, whether
+with ``relu`` between, and has the first one ``alone()``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -46,7 +49,7 @@ def measure(
         _require_same(name, way, problem)
     alone()
     cuda.synchronize()
-    theirs, layout = _eager(problem, watch) if peers.available() else ({}, "")
+    theirs, layout = _eager(problem, made, watch) if peers.available() else ({}, "")
     limits = {"max_seconds": SECONDS, "target_error": ERROR}
     found = []
     for name, way in made.items():
@@ -54,7 +57,7 @@ def measure(
         found.append(Fused(
             epilogue=name,
             saved_bytes=way.saved_bytes,
-            alone=watch.measure_pairs(way.fused, alone, **limits),
+            alone=watch.measure_pairs(way.fused, getattr(way, "alone", alone), **limits),
             separate=watch.measure_pairs(way.separate, way.fused, **limits),
             eager=watch.measure_pairs(eager, way.fused, **limits) if eager else None,
             layout=layout if eager else "",
@@ -90,13 +93,13 @@ def _require_same(name: str, way: Any, problem: Problem) -> None:
         raise RuntimeError(f"{name}: fused it differs from a kernel of its own by up to {float(np.nanmax(off)):.3g}")
 
 
-def _eager(problem: Problem, watch: Stopwatch) -> tuple[dict[str, Callable[[], Any]], str]:
+def _eager(problem: Problem, made: dict[str, Any], watch: Stopwatch) -> tuple[dict[str, Callable[[], Any]], str]:
     """PyTorch's calls by epilogue, in the faster memory layout, and its name; in place where they can be."""
     layout, run = peers.fastest(problem, watch)
     import torch
 
     if isinstance(problem, Convolution):
-        calls = _after_convolution(run, problem)
+        calls = _after_convolution(run, problem, made, watch)
     else:
         calls = {"quantised": _quantised(run, problem.output_shape[-1])}
     for call in calls.values():
@@ -113,7 +116,9 @@ def _quantised(run: Callable[..., Any], columns: int) -> Callable[[], Any]:
     return lambda: run().mul(factors).round_().clamp_(-128, 127).to(torch.int8)
 
 
-def _after_convolution(run: Callable[..., Any], problem: Problem) -> dict[str, Callable[[], Any]]:
+def _after_convolution(
+    run: Callable[..., Any], problem: Problem, made: dict[str, Any], watch: Stopwatch
+) -> dict[str, Callable[[], Any]]:
     """By name, what follows the convolution that ``run`` computes."""
     import torch
 
@@ -127,10 +132,27 @@ def _after_convolution(run: Callable[..., Any], problem: Problem) -> dict[str, C
         return result, torch.var_mean(result, dim=others, correction=0)
 
     biased = partial(run, bias=bias)
-    return {
+    calls: dict[str, Callable[[], Any]] = {
         "add_bias": biased,
         "bias_relu": lambda: torch.relu_(biased()),
         "scale": lambda: run().mul_(0.5).to(torch.float16),
         "add_residual": lambda: run().add_(residual),
         "column_moments": column_moments,
     }
+    return calls | {name: _pair(way, problem, watch) for name, way in made.items() if hasattr(way, "filters")}
+
+
+def _pair(way: Any, problem: Problem, watch: Stopwatch) -> Callable[[], Any]:
+    """PyTorch's convolution of so many images, and that of 1 x 1 which follows in the way."""
+    _, run = peers.fastest(replace(problem, N=way.images), watch)  # type: ignore[call-arg] - a convolution's
+    import torch
+
+    y = run()
+    second = torch.randn((way.filters, y.shape[1], *[1] * (y.ndim - 2)), device="cuda").to(y.dtype)
+    convolve = torch.nn.functional.conv2d if y.ndim == 4 else torch.nn.functional.conv3d
+
+    def both() -> Any:
+        between = run()
+        return convolve(torch.relu_(between) if way.relu else between, second)
+
+    return both
