@@ -167,10 +167,10 @@ def test_a_batch_is_the_digits_that_the_order_names_changed_as_they_should_be():
     random = np.random.default_rng(2)
     images, labels = random.integers(0, 256, (7, 6, 6)).astype(np.uint8), np.arange(7, dtype=np.int32)
     order = np.array([3, 1, 4, 6, 5, 2])
-    x, classes = next_batch(images, labels, order, batch_of.unchanged(6), 1, 3)
+    x, classes = next_batch(images, labels, order, batch_of.drawn(random, 6), 1, 3)
     assert classes.tolist() == [6, 5, 2]
     np.testing.assert_allclose(x, images[[6, 5, 2]] / 255, atol=1e-6)
-    moved, turned = batch_of.unchanged(2)
+    moved, turned = batch_of.drawn(random, 2)
     moved[4:], turned[:4] = [1, -2], [0, 1, -1, 0]  # from a row below and two columns to the left; a quarter turn
     x, _ = next_batch(images, labels, np.array([0, 1]), np.stack([moved, turned]), 0, 2)
     wanted = np.zeros((6, 6))

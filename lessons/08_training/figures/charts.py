@@ -84,7 +84,9 @@ def speeds(compared, where: str):
     own = dict(zip((name for name in names if name not in _OTHERS), _COLOURS, strict=False))
     for name in names:
         colour, style = _OTHERS.get(name) or (own[name], "-")
-        points = sorted((one.batch, one.images_per_second) for one in compared.speeds if one.name == name)
+        points = sorted(
+            (one.batch, 1e3 * one.batch / one.timing.median_ms) for one in compared.speeds if one.name == name
+        )
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=style, marker="o", linewidth=2, label=name)
     sizes = sorted({one.batch for one in compared.speeds})
     axes.set_xscale("log", base=2)

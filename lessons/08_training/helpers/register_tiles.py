@@ -161,11 +161,9 @@ ONE = Products(1, 0, 0)
 def double_buffered(of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive=nothing, move_on=nothing, products=ONE):
     """Device functions: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
 
-    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on. `arrive`, of the same, does
-    what is left to do before the barrier. `move_on`, behind it, makes `here` say what to ask for next: read so late,
-    it takes no registers before. `source` is what the kernel reads, as a tuple.
-
-    Of each k there may be several `products`, with sums of their own.
+    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on; `source` is what the kernel
+    reads, as a tuple. `arrive` does what is left before the barrier; `move_on`, behind it, makes `here` say what to
+    ask for next: read so late, it takes no registers before. Of each k there may be several `products`.
     """
     A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + B_STRIDE)
     first_of_thread, load_k, multiply_k = products.first_of_thread or of.first_of_thread, of.load_k, of.multiply_k

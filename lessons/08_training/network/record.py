@@ -81,10 +81,6 @@ class Speed(Struct, kw_only=True):
     layout: str = ""
     launches: Count | None = None
 
-    @property
-    def images_per_second(self) -> float:
-        return 1e3 * self.batch / self.timing.median_ms
-
 
 class Compared(Struct, kw_only=True):
     """The book's network beside PyTorch's: losses of the same steps, gradients' largest errors, and speeds.

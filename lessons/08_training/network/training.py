@@ -100,7 +100,7 @@ class Run:
         plan, epoch, count = self.plan, len(self.history), self.steps * self.plan.batch
         random = np.random.default_rng([plan.seed, epoch])
         self._order.copy_to_device(random.permutation(len(self.learned))[:count].astype(np.int32))
-        changes = batches.drawn(random, count, **CHANGES) if plan.changes else batches.unchanged(count)
+        changes = batches.drawn(random, count, **(CHANGES if plan.changes else {}))
         self._changes.copy_to_device(changes.reshape(-1))
         past = (epoch * self.steps + np.arange(self.steps)) / (plan.epochs * self.steps)
         # half a wave of the cosine (Loshchilov and Hutter 2017, eq. 5), from the rate to 0
