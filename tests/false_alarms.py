@@ -38,7 +38,7 @@ LESS = {
     "conv2d_thin_halo", "conv3d_pointwise", "conv3d_step_table",
     "hgemm_wrong_box", "hgemm_released_too_early",
     "hgemm_producer", "hgemm_one_warpgroup", "hgemm_larger_pipeline", "hconv3d_corner_off_by_one",
-    "dgrad_as_convolution", "dgrad_meeting_taps", "dgrad_two_pixels", "wgrad_weighted_columns", "wgrad_one_tap",
+    "dgrad_as_convolution", "dgrad_meeting_taps", "wgrad_weighted_columns", "wgrad_one_tap",
 }  # fmt: skip
 
 

@@ -2,12 +2,10 @@
 
 Previous step: dgrad_direct
 Builds on: conv3d_implicit_gemm_precomputed
-New idea: dx is a convolution of dy: GEMM_M = N*D*H*W pixels, GEMM_N = C channels, GEMM_K = T*R*S*K. Pixel d meets
-    tap t at output (d + pad_d - t*dilation_d) / stride_d, if that leaves no rest. With d + pad_d = stride_d*a + b and
-    t*dilation_d = stride_d*e + f it is output a - e, if b == f. So offsets still add, one of the pixel and one of the
-    tap, and a mask bit for each tap also drops those of another rest. A tile of GEMM_K stays within one tap, so the
-    table needs an entry for each tile only. dy is transposed on its way, as A in gemm_tuned (lesson 04), whose
-    multiplication this is. The filter is used as it lies: its channels are the columns.
+New idea: dx is a convolution of dy: GEMM_M = N*D*H*W pixels, GEMM_N = C channels, GEMM_K = T*R*S*K. With d + pad_d =
+    stride_d*a + b and t*dilation_d = stride_d*e + f, pixel d meets tap t at output a - e, if b == f. So offsets still
+    add, one of the pixel and one of the tap, and a mask bit for each tap also drops those of another rest. A tile of
+    GEMM_K stays within one tap. dy is transposed on its way, as A in gemm_tuned (lesson 04), whose loop this is.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.023 global values. But with a stride of 2 in two dimensions, 3/4 of the
     multiply-adds are with zeros.
@@ -19,19 +17,41 @@ from functools import lru_cache
 
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons.toolkit.grid import jit
+from lessons.toolkit.grid import jit, partials_for
 from lessons.toolkit.memory import VECTOR, aligned, shared_array
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
-planning = importlib.import_module("lessons.08_training.helpers.dgrad_plan")
 taps = importlib.import_module("lessons.08_training.helpers.meeting_taps")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 
-TUNABLES, plan, shipped = planning.TUNABLES, planning.plan, planning.shipped
-prepare, workspace = planning.prepare, planning.workspace
+# What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
+# 65536 / threads / BLOCKS_PER_SM registers
+TILES = (
+    (1.00, {"BLOCK_M": 64, "BLOCK_N": 128, "THREAD_M": 16, "THREAD_N": 8, "BLOCKS_PER_SM": 4}),
+    (0.99, {"BLOCK_M": 128, "BLOCK_N": 64, "THREAD_M": 16, "THREAD_N": 8, "BLOCKS_PER_SM": 4}),
+    (0.85, {"BLOCK_M": 64, "BLOCK_N": 64, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 6}),
+    (0.50, {"BLOCK_M": 32, "BLOCK_N": 32, "THREAD_M": 8, "THREAD_N": 4, "BLOCKS_PER_SM": 16}),
+)
+BLOCK_K = 8
+GROUP_M = 8  # rows of blocks that run together and share filters in L2
+TUNABLES = {
+    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
+    "BLOCKS_PER_SM": (2, 4, 6, 16), "GROUP_M": (1, 8), "SPLIT_K": long_sums.SPLITS,
+}  # fmt: skip
+
+
+@lru_cache
+def plan(GEMM_M, GEMM_N, GEMM_K):
+    """The tile for a matrix product of this size."""
+    return {**long_sums.choose(TILES, GEMM_M, GEMM_N, GEMM_K), "BLOCK_K": BLOCK_K, "GROUP_M": GROUP_M}
+
+
+def shipped(problem):
+    """The tile that the problem runs with unless another is asked for."""
+    return plan(problem.N * problem.D * problem.H * problem.W, problem.C, problem.reduction)
 
 
 @lru_cache
@@ -159,6 +179,21 @@ def specialise(
             store_row(dx, at, m < GEMM_M, n, GEMM_N, acc, int64(i), wide)
 
     return dgrad_implicit_gemm, THREADS
+
+
+workspace = partials_for(shipped)
+
+
+def prepare(filt, problem, **tile):
+    """The filter as it is: new values need no new preparation. And what depends on the layer's shape alone:
+
+    the table, an entry for each tile of GEMM_K, what the kernel's `pixels` want, the blocks of rows, and the tile.
+    """
+    tile = {**shipped(problem), **tile}
+    table = taps.tap_table(problem, taps.all_taps(problem), tile["BLOCK_K"])
+    blocks_m = -(-problem.N * problem.D * problem.H * problem.W // tile["BLOCK_M"])
+    tiles_k = problem.T * problem.R * problem.S * -(-problem.K // tile["BLOCK_K"])
+    return filt, table, tiles_k, blocks_m, tile
 
 
 def launch(dy, prepared, dx, geometry, partials=None, pixels=taps.IN_ORDER, **tile):

@@ -2,14 +2,12 @@
 
 Previous step: dgrad_strided
 Builds on: dgrad_implicit_gemm
-New idea: minimal filtering (lesson 05) along both axes. Two neighbouring elements of 3 taps take 4 products, of sums
-    and differences; so 2 x 2 elements, a patch, take 4 x 4. For each of these 16, the sum over filters is a matrix
-    product of its own: GEMM_M = patches of dx, GEMM_N = C channels, GEMM_K = K. A block does all 16 at once, and
-    what becomes of dy never leaves shared memory (Lavin and Gray, "Fast Algorithms for Convolutional Neural
-    Networks", 2016). Each of its four warps has a row of four products, multiplied as in gemm_tuned (lesson 04).
-    Four lanes bring a window, a row each, and take the other rows from one another. What becomes of the filter, a
-    small kernel writes first: in training it is new at each step. For filters of 3 x 3 at a stride and dilation of 1,
-    C and K multiples of 4, K at least 32; others go to dgrad_strided.
+New idea: minimal filtering (lesson 05) along both axes: 2 x 2 elements, a patch, take 4 x 4 products, of sums and
+    differences. For each of these 16, the sum over filters is a matrix product of its own: GEMM_M = patches of dx,
+    GEMM_N = C channels, GEMM_K = K. A block does all 16 at once, each of its four warps a row of four, and what
+    becomes of dy never leaves shared memory (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+    2016). For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, K at least 32; others go to
+    dgrad_strided.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.38 shared values in 0.09 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.08 global values. And 4 multiply-adds where the definition has 9.
 Run: python -m lessons.08_training dgrad_minimal_filtering

@@ -1,13 +1,11 @@
 """dgrad_strided: pixels that meet the same taps are computed together, so no multiply-add is with zeros.
 
 Previous step: dgrad_implicit_gemm
-New idea: with d + pad_d = stride_d*a + b, pixel d meets those taps only for which t*dilation_d leaves the rest b,
-    too. So dx falls into stride_d * stride_h * stride_w classes, by their rests. Within a class, pixels lie a stride
-    apart, all meet the same taps, and neighbours meet neighbouring outputs: a dense convolution, at a stride of 1,
-    with some of the filter's taps. 3 x 3 taps at a stride of 2 become four of 1, 2, 2 and 4 taps.
-    The kernel is dgrad_implicit_gemm's. The table has the taps in the order of the classes, a block of rows belongs
-    to one class, and walks through that class's tiles alone. All classes go in one launch, those with most taps
-    first, so that the short ones fill the gaps at the end.
+New idea: dx falls into stride_d * stride_h * stride_w classes of pixels, by the rest b of d + pad_d = stride_d*a + b.
+    Pixels of a class all meet the same taps, and neighbours meet neighbouring outputs: a dense convolution with some
+    of the filter's taps. 3 x 3 taps at a stride of 2 become four of 1, 2, 2 and 4 taps. The kernel is
+    dgrad_implicit_gemm's. A block of rows belongs to one class and walks through that class's tiles alone; all
+    classes go in one launch, those with most taps first, so that the short ones fill the gaps at the end.
 Loads per FMA: as before; but for each multiply-add with a zero there is none now.
 Run: python -m lessons.08_training dgrad_strided
 """

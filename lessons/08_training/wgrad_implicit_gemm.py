@@ -2,12 +2,10 @@
 
 Previous step: wgrad_direct
 Builds on: conv3d_implicit_gemm_precomputed
-New idea: dfilt is a product: GEMM_M = K filters, GEMM_N = T*R*S*C elements of a window, GEMM_K = N*O*P*Q outputs. Now
-    the sum runs over outputs, so neighbours in memory are rows of either tile: filters of dy, channels of x. Both are
-    copied as they lie, and multiplied as in gemm_tuned (lesson 04). Start and offset change places: what a thread
-    copies of x is always of the same tap, so the offset and the bit of that tap stay in registers. Where an output's
-    window begins, and which taps fall outside, stands in the table, which is long: an entry for each output. It
-    depends on the shape alone, so it is made with the workspace.
+New idea: dfilt is a product: GEMM_M = K filters, GEMM_N = T*R*S*C values of a window, GEMM_K = N*O*P*Q outputs. Both
+    tiles are copied as they lie, and multiplied as in gemm_tuned (lesson 04). Start and offset change places: what a
+    thread copies of x is always of the same tap, so the tap's offset and bit stay in registers, and the table has an
+    entry for each output: where its window begins, and which taps fall outside.
     The sum is long and the product small: most of the GPU has no block.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.25 shared values in 0.06 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.031 global values.

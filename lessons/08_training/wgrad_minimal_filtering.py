@@ -2,13 +2,11 @@
 
 Previous step: wgrad_split_k
 Builds on: wgrad_implicit_gemm
-New idea: the gradient of a filter of 3 x 3 goes through the matrices of dgrad_minimal_filtering, two of them on
-    their side. A patch of dy and its window of x become 16 values each, and for each of these 16 the sum over patches
-    is a matrix product of its own: GEMM_M = K filters, GEMM_N = C channels, GEMM_K = patches. Each of the 16 is
-    multiplied by all channels or all filters, so two kernels compute the values once and write them to memory. The
-    products then read them as gemm_tuned (lesson 04) reads A and B. The sums may be split as in wgrad_split_k.
-    For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, sums of 64 outputs or more, as long as
-    32-bit offsets reach what becomes of either operand; others go to wgrad_split_k.
+New idea: a patch of dy and its window of x become 16 values each, by the matrices of dgrad_minimal_filtering. For
+    each of these 16 the sum over patches is a matrix product: GEMM_M = K filters, GEMM_N = C channels, GEMM_K =
+    patches. Each value is multiplied by all channels or all filters, so two kernels compute them once and write them
+    to memory. For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, sums of 64 outputs or more,
+    as long as 32-bit offsets reach what becomes of either operand; others go to wgrad_split_k.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values. And 4 multiply-adds where the definition has 9, for 4 times the
     values of x and dy, written and read.

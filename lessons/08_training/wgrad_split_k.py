@@ -1,11 +1,9 @@
 """wgrad_split_k: the long sum is cut into parts, as many as fill the GPU; partial sums are added in a fixed order.
 
 Previous step: wgrad_implicit_gemm
-New idea: the sum over N*O*P*Q outputs has parts of its own. SPLIT_K blocks share a tile of dfilt, each with its part
-    of the outputs, and write partial gradients to a workspace; a second kernel adds them up. That takes more memory
-    and one more launch, but now every multiprocessor has work. Atomic additions would need neither; they come in
-    another order at each launch, so the last bits would change from run to run. Here they are always the same.
-    With many blocks a tile may be as large as registers allow.
+New idea: SPLIT_K blocks share a tile of dfilt, each with its part of the outputs, and write partial gradients to a
+    workspace; a second kernel adds them up. Atomic additions would need neither, but come in another order at each
+    launch, so the last bits would change from run to run. With many blocks a tile may be as large as registers allow.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values, and SPLIT_K times dfilt written and read.
 Run: python -m lessons.08_training wgrad_split_k

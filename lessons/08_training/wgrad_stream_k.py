@@ -2,20 +2,16 @@
 
 Previous step: wgrad_minimal_filtering
 New idea: a block no longer belongs to a tile. An iteration multiplies BLOCK_K patches of one tile of one product. All
-    iterations, tile after tile, product after product, are numbered, and as many blocks as the GPU has places take
-    equal shares of them. A share is the end of one tile, perhaps whole ones, and the beginning of another: segments.
-    The host cuts the row and gives each block a list, which the block reads ahead: while the end of one segment is
-    multiplied, the beginning of the next is on its way. Each segment's sums are written to memory of their own, and
-    add_products adds those of a tile, always in the same order.
-    Products may now differ in length. Where a patch has one row of dy only, its last four products are zeros, and
-    where it has one column only, four others: they are left out, and each product counts patches of its own.
+    iterations are numbered, and as many blocks as the GPU has places take equal shares: the end of one tile, perhaps
+    whole ones, and the beginning of another, its segments. The host gives each block a list of these. Each segment's
+    sums have memory of their own, and add_products adds those of a tile, always in the same order (Osama et al.,
+    "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023).
+    Products may now differ in length: where a patch has one row or column of dy only, those of zeros are left out.
     For the layers of the step before, except those of one output along an axis. There some elements of dfilt are zero
     because two products cancel, which they do exactly only if both are cut alike: the step before does that.
-    Source: Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the
-    GPU", 2023.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
-    1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values. And a tile of sums written and read for each segment, of which
-    there are fewer than blocks and tiles together: 0.004 values with 512 channels and filters.
+    1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values, and a tile of sums written and read for each segment: 0.004
+    values with 512 channels and filters.
 Run: python -m lessons.08_training wgrad_stream_k
 """
 

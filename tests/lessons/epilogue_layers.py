@@ -11,9 +11,8 @@ from common.catalog import catalog, reference
 from common.catalog.problems import Conv3d, on_ladder
 
 epilogues = importlib.import_module("lessons.08_training.helpers.epilogues")
-columns = importlib.import_module("lessons.08_training.helpers.columns")
 moments = importlib.import_module("lessons.08_training.helpers.moments")
-separate = importlib.import_module("lessons.08_training.helpers.apart")
+beside = importlib.import_module("lessons.08_training.helpers.beside")
 
 FP32, FP16 = "conv3d_implicit_gemm_precomputed", "hconv3d_mma"
 KINDS = ("add_bias", "bias_relu", "scale", "add_residual", "bias_residual_relu")
@@ -71,12 +70,6 @@ class Layer:
         }[kind]  # fmt: skip
 
 
-def column_sums(layer):
-    K = layer.problem.K
-    sums = cuda.to_device(np.full(K, np.nan, np.float32))
-    return sums, epilogues.ColumnSums(sums, columns.column_workspace(layer.sums.shape))
-
-
 def column_moments(layer):
     found = cuda.to_device(np.full((2, layer.problem.K), np.nan, np.float32))
     return found, moments.ColumnMoments(found, moments.moment_workspace(layer.sums.shape))
@@ -96,25 +89,15 @@ def wrong(name, shape, **tile):
         fused = layer.launch(make(), **tile)
         y = cuda.to_device(layer.sums.astype(layer.dtype))
         out = cuda.to_device(np.full(layer.sums.shape, np.nan, layer.dtype))
-        separate.apart(make(), y, out)
+        beside.apart(make(), y, out)
         layer.sums = layer.sums.astype(layer.dtype).astype(np.float64)  # as the separate kernel finds them
         apart = out.copy_to_host() != layer.bound(kind)[1].astype(layer.dtype)
         layer = Layer(name, shape)
         found[kind] = [int((fused != expected.astype(layer.dtype)).sum()), int(apart.sum())]
     bits = []
-    exact = layer.sums.reshape(-1, shape.K).sum(axis=0)
-    for _ in range(2):
-        sums, epilogue = column_sums(layer)
-        y = layer.launch(epilogue, **tile)
-        bits.append(sums.copy_to_host())
-    columns.sum_columns(epilogues.matrix(cuda.to_device(y)), columns.column_workspace(y.shape), sums)
-    of_y = y.astype(np.float64).reshape(-1, shape.K).sum(axis=0)
-    off = np.abs(sums.copy_to_host() - of_y) > 1e-4 * np.abs(y.astype(np.float64)).sum() / shape.K
-    found["column_sums"] = [int((bits[0] != exact).sum() + (bits[0] != bits[1]).sum()), int(off.sum())]
-    bits = []
     for _ in range(2):
         fused, epilogue = column_moments(layer)
-        layer.launch(epilogue, **tile)
+        y = layer.launch(epilogue, **tile)
         bits.append(fused.copy_to_host())
     off = ~np.isclose(bits[0], expected_moments(layer.sums), rtol=1e-5, atol=1e-2)
     moments.moments_of_columns(epilogues.matrix(cuda.to_device(y)), moments.moment_workspace(y.shape), fused)

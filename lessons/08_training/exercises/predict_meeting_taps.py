@@ -1,8 +1,8 @@
-"""Exercise 08.5, predict: which taps an element of dx meets.
+"""Exercise 08.4, predict: which taps an element of dx meets.
 
 All layers here are two-dimensional (D = T = 1), and as large as need be: do not count the edges. Replace each None by
 a number or by arithmetic. Whole numbers must be exact, other figures to 1%.
-Grade: python -m common grade 08.5
+Grade: python -m common grade 08.4
 """
 
 # a filter of 3 x 3 with a stride of 2 and no padding: how many taps meet the element at

@@ -1,10 +1,10 @@
-"""Exercise 08.8, find the bug: partial sums, added in pairs.
+"""Exercise 08.7, find the bug: partial sums, added in pairs.
 
 The sum over images and pixels is cut into parts of LENGTH products, the last one shorter. So a longer sum has more
 parts. The second kernel adds them in pairs, in their own places: of eight, 0 + 4, 1 + 5, 2 + 6, 3 + 7, then 0 + 2 and
 1 + 3, then 0 + 1. That order is fixed, too, and a value is rounded three times, not up to seven. Four parts come out
 right, and eight. Write down what becomes of five, six and seven. Change 2 lines.
-Grade: python -m common grade 08.8
+Grade: python -m common grade 08.7
 """
 
 from numba import cuda, float32

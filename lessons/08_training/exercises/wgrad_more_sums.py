@@ -1,9 +1,9 @@
-"""Exercise 08.13, tune: at most 0.6 reads of global memory for each multiply-add.
+"""Exercise 08.12, tune: at most 0.6 reads of global memory for each multiply-add.
 
 A thread computes SUMS elements of dfilt, of one tap and channel, for as many filters. For each pixel it reads one
 value of x and SUMS of dy. However large SUMS is, that is more than one read for each multiply-add. Make it at most
 0.6, without a stack: sums must be registers. Any extents must be right.
-Grade: python -m common grade 08.13
+Grade: python -m common grade 08.12
 """
 
 from numba import cuda, float32

@@ -24,7 +24,6 @@ def draw_card(record, folder: Path) -> list[Path]:
     found = records.load(record.slug, record.folder)
     written = draw_run(found.trained, found.gpu.name, folder) if found and found.trained else []
     if found and found.compared:
-        written.append(canvas.save(losses(found.compared, found.gpu.name), folder / "training-beside"))
         written.append(canvas.save(speeds(found.compared, found.gpu.name), folder / "training-speed"))
     return written
 
@@ -78,28 +77,6 @@ def mistakes(run, where: str):
     return figure
 
 
-def losses(compared, where: str):
-    """The losses of the same steps by the book and by PyTorch, and how far they lie apart."""
-    figure, (left, right) = canvas.new_figure(9.6, 4.0, columns=2)
-    steps = np.arange(1, len(compared.losses[EAGER]) + 1)
-    theirs = np.array(compared.losses[EAGER])
-    left.plot(steps, theirs, color=VERMILION, linewidth=5, alpha=0.4, label=EAGER)
-    for name, colour in zip((name for name in compared.losses if name != EAGER), _COLOURS, strict=False):
-        ours = np.array(compared.losses[name])
-        left.plot(steps, ours, color=colour, linewidth=1.6, label=name)
-        apart = np.abs(ours / theirs - 1)
-        right.plot(steps, np.where(apart > 0, apart, np.nan), ".", color=colour)
-    left.set_ylabel("loss of the step")
-    right.set_yscale("log")
-    right.set_ylabel("relative difference of the losses")
-    for axes in (left, right):
-        axes.set_xlabel("step")
-        canvas.gridded(axes)
-    title = f"The same weights, the same batches of {compared.batch}"
-    canvas.headings(figure, title, f"{where}, {compared.run.date}; {compared.library}", legend=1)
-    return figure
-
-
 def speeds(compared, where: str):
     """Images learned each second over the size of a batch, both logarithmic."""
     figure, axes = canvas.new_figure(9.6, 5.4)
@@ -107,7 +84,9 @@ def speeds(compared, where: str):
     own = dict(zip((name for name in names if name not in _OTHERS), _COLOURS, strict=False))
     for name in names:
         colour, style = _OTHERS.get(name) or (own[name], "-")
-        points = sorted((one.batch, one.images_per_second) for one in compared.speeds if one.name == name)
+        points = sorted(
+            (one.batch, 1e3 * one.batch / one.timing.median_ms) for one in compared.speeds if one.name == name
+        )
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=style, marker="o", linewidth=2, label=name)
     sizes = sorted({one.batch for one in compared.speeds})
     axes.set_xscale("log", base=2)

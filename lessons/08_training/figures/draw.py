@@ -1,39 +1,43 @@
 """The pictures of lesson 08: one set of products summed three ways, which taps an element of dx meets, the classes of
-a stride of 2, sixteen products for a patch of dx and for nine taps, wgrad's product with its sum in parts, tiles in
-equal shares, and the network."""
+a stride of 2, sixteen products for a patch of dx, wgrad's product with its sum in parts, tiles in equal shares, and
+the network."""
 
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from matplotlib.patches import Rectangle
 
 from common.catalog import problems
 from common.report import canvas
 from common.report.canvas import GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from common.report.cells import box, frame, label
+from common.report.cells import box, frame, label, outline
 
 # The example of section 2: one axis, stride 1, no padding
 WIDTH, TAPS = 6, 3
 OUTPUTS = WIDTH - TAPS + 1
-TAP_COLOURS = (SKY, ORANGE, GREEN)
 # Layers of 3 x 3 taps, padding 1
 EXTENT, PAD = 7, 1
 CLASS_COLOURS = {(1, 1): YELLOW, (1, 0): ORANGE, (0, 1): SKY, (0, 0): GREEN}
 LONG = "wgrad-resnet50-conv2"
 NETWORK = import_module("lessons.08_training.network.shape").MNIST
-PARTS = 4
 MINIMAL = import_module("lessons.08_training.dgrad_minimal_filtering")
 STREAM_K = import_module("lessons.08_training.wgrad_stream_k")
 TILE_STEPS, PLACES = (8, 8, 8, 6, 6, 4), 7  # iterations of six tiles, and places for blocks
-TILE_COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION)
+COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION)
 
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(
-        folder, sums, meeting, classes, fewer_products, nine_from_four, long_sum, equal_shares, network
-    )
+    return canvas.save_all(folder, sums, meeting, classes, fewer_products, long_sum, equal_shares, network)
+
+
+def grid(axes, left, top, rows, columns, look):
+    """Cells of 1 x 1: ``look(row, column)`` is a face, how strong it is, the lines' width, a text and its colour."""
+    for row in range(rows):
+        for column in range(columns):
+            face, alpha, line, text, ink = look(row, column)
+            box(axes, left + column, top + row, 1, 1, face=face, alpha=alpha, line=line)
+            label(axes, left + column + 0.5, top + row + 0.53, text, size=7.5, color=ink)
 
 
 def sums():
@@ -45,15 +49,15 @@ def sums():
         (lambda p, w: w - p == 1, "dfilt[1]: along a diagonal", "dy[p] · x[w]"),
     )
     for axes, (wanted, title, product) in zip(panels, chosen, strict=True):
+
+        def look(p, w, wanted=wanted):
+            if not 0 <= w - p < TAPS:
+                return "none", 1, 0.4, "", INK
+            strength = (0.9, 1.6) if wanted(p, w) else (0.22, 0.4)
+            return COLOURS[w - p], *strength, f"r={w - p}", INK if wanted(p, w) else MUTED
+
+        grid(axes, 0, 0, OUTPUTS, WIDTH, look)
         for p in range(OUTPUTS):
-            for w in range(WIDTH):
-                tap = w - p
-                inside = 0 <= tap < TAPS
-                hit = inside and wanted(p, w)
-                face = TAP_COLOURS[tap] if inside else "none"
-                box(axes, w, p, 1, 1, face=face, alpha=0.9 if hit else 0.22, line=1.6 if hit else 0.4)
-                if inside:
-                    label(axes, w + 0.5, p + 0.52, f"r={tap}", size=7.5, color=INK if hit else MUTED)
             label(axes, -0.55, p + 0.5, f"p={p}", size=8, color=MUTED)
         for w in range(WIDTH):
             label(axes, w + 0.5, -0.4, f"w={w}", size=8, color=MUTED)
@@ -63,15 +67,14 @@ def sums():
     return figure
 
 
-def taps_met(h: int, w: int, stride: int) -> list[tuple[int, int, int, int]]:
-    """(p, q, r, s) of every output that read pixel (h, w), and of the tap by which it did; edges left out."""
-    found = []
-    for r in range(TAPS):
-        for s in range(TAPS):
-            p, rest_h = divmod(h + PAD - r, stride)
-            q, rest_w = divmod(w + PAD - s, stride)
-            if rest_h == rest_w == 0:
-                found.append((p, q, r, s))
+def taps_met(h: int, w: int, stride: int) -> dict[tuple[int, int], str]:
+    """By (p, q) of every output that read pixel (h, w), the tap by which it did; edges left out."""
+    found = {}
+    for r, s in np.ndindex(TAPS, TAPS):
+        p, rest_h = divmod(h + PAD - r, stride)
+        q, rest_w = divmod(w + PAD - s, stride)
+        if rest_h == rest_w == 0:
+            found[p, q] = f"{r},{s}"
     return found
 
 
@@ -81,19 +84,14 @@ def meeting():
     cases = ((3, 3, 1), (4, 4, 2), (3, 4, 2), (4, 3, 2), (3, 3, 2))
     for axes, (h, w, stride) in zip(panels, cases, strict=True):
         met = taps_met(h, w, stride)
-        for row in range(EXTENT):
-            for column in range(EXTENT):
-                box(axes, column, row, 1, 1, line=0.3)
-        for p in range(-1, EXTENT):
-            for q in range(-1, EXTENT):
-                row, column = p * stride - PAD + 1, q * stride - PAD + 1  # the pixel under the window's middle tap
-                if 0 <= row < EXTENT and 0 <= column < EXTENT:
-                    tap = next(((r, s) for P, Q, r, s in met if (p, q) == (P, Q)), None)
-                    face = GREEN if tap else SKY
-                    box(axes, column + 0.08, row + 0.08, 0.84, 0.84, face=face, alpha=0.85 if tap else 0.18, line=0.4)
-                    if tap:
-                        label(axes, column + 0.5, row + 0.53, f"{tap[0]},{tap[1]}", size=7)
-        axes.add_patch(Rectangle((w, h), 1, 1, facecolor="none", edgecolor=VERMILION, linewidth=2.2, zorder=3))
+        grid(axes, 0, 0, EXTENT, EXTENT, lambda _row, _column: ("none", 1, 0.3, "", INK))
+        for p, q in np.ndindex(EXTENT, EXTENT):
+            row, column = p * stride - PAD + 1, q * stride - PAD + 1  # the pixel under the window's middle tap
+            if row < EXTENT and column < EXTENT:
+                face, strength = (GREEN, 0.85) if (p, q) in met else (SKY, 0.18)
+                box(axes, column + 0.08, row + 0.08, 0.84, 0.84, face=face, alpha=strength, line=0.4)
+                label(axes, column + 0.5, row + 0.53, met.get((p, q), ""), size=7)
+        outline(axes, w, h, 1, 1, zorder=3)
         label(axes, EXTENT / 2, -0.75, f"stride {stride}, ({h}, {w})", size=9, weight="bold")
         label(axes, EXTENT / 2, EXTENT + 0.75, f"{len(met)} tap{'s' * (len(met) > 1)}", size=9, color=MUTED)
         frame(axes, (-0.3, EXTENT + 0.3), (EXTENT + 1.4, -1.4))
@@ -103,25 +101,25 @@ def meeting():
 def classes():
     """dx at a stride of 2, coloured by class, and each class with the taps of the filter that it meets."""
     figure, (left, right) = canvas.new_figure(9.6, 3.1, columns=2, gridspec_kw={"width_ratios": [1, 2.4]})
-    for h in range(EXTENT + 1):
-        for w in range(EXTENT + 1):
-            face = CLASS_COLOURS[(h + PAD) % 2, (w + PAD) % 2]
-            box(left, w, h, 1, 1, face=face, alpha=0.55, line=0.4)
-            label(left, w + 0.5, h + 0.53, str(len(taps_met(h, w, 2))), size=8)
+
+    def pixel(h, w):
+        return CLASS_COLOURS[(h + PAD) % 2, (w + PAD) % 2], 0.55, 0.4, str(len(taps_met(h, w, 2))), INK
+
+    grid(left, 0, 0, EXTENT + 1, EXTENT + 1, pixel)
     label(left, (EXTENT + 1) / 2, -0.7, "dx: taps that each element meets", size=9.5, weight="bold")
     frame(left, (-0.3, EXTENT + 1.3), (EXTENT + 1.6, -1.3))
     x = 0.0
     for (b_h, b_w), face in CLASS_COLOURS.items():
-        label(right, x + TAPS / 2, -0.7, f"rests {b_h}, {b_w}", size=9.5, weight="bold")
         rows, columns = range(b_h, TAPS, 2), range(b_w, TAPS, 2)
-        for r in range(TAPS):
-            for s in range(TAPS):
-                met = r in rows and s in columns
-                box(right, x + s, r, 1, 1, face=face if met else "none", alpha=0.6, line=1.2 if met else 0.4)
-                label(right, x + s + 0.5, r + 0.53, f"{r},{s}", size=7.5, color=INK if met else MUTED)
-        label(right, x + TAPS / 2, TAPS + 0.65,
-               f"{len(rows)} × {len(columns)} taps,\nGEMM_K = {len(rows) * len(columns)} K",
-               size=9, color=MUTED, va="top")  # fmt: skip
+
+        def tap(r, s, rows=rows, columns=columns, face=face):
+            met = r in rows and s in columns
+            return (face, 0.6, 1.2, f"{r},{s}", INK) if met else ("none", 1, 0.4, f"{r},{s}", MUTED)
+
+        grid(right, x, 0, TAPS, TAPS, tap)
+        label(right, x + TAPS / 2, -0.7, f"rests {b_h}, {b_w}", size=9.5, weight="bold")
+        sizes = f"{len(rows)} × {len(columns)} taps,\nGEMM_K = {len(rows) * len(columns)} K"
+        label(right, x + TAPS / 2, TAPS + 0.65, sizes, size=9, color=MUTED, va="top")
         x += TAPS + 1.1
     label(right, (x - 1.1) / 2, TAPS + 3.0, "four dense problems, each a quarter of dx", size=9.5, color=MUTED)
     frame(right, (-0.4, x - 0.7), (TAPS + 3.4, -1.3))
@@ -131,71 +129,26 @@ def classes():
 def fewer_products():
     """From a window of dy to a patch of dx: sums along both axes, sixteen products, and sums again."""
     side, patch, warps = MINIMAL.WINDOW, MINIMAL.PATCH, MINIMAL.THREADS // 32
-    names = ("a", "b", "c", "d")
-    rows = ("d0 − d2", "d1 + d2", "d2 − d1", "d3 − d1")
     figure, axes = canvas.new_figure(9.6, 2.6)
-    apart = side + 3.2
-    for panel in range(4):
-        x = panel * apart
-        count = patch if panel == 3 else side
-        shift = (side - count) / 2
-        for r in range(count):
-            for s in range(count):
-                number = r * side + s
-                face = (SKY, ORANGE, GREEN, PURPLE)[r] if panel == 1 else YELLOW if panel == 2 else MUTED
-                even = r % 2
-                strength = 0.5 if panel == 1 else (0.75 if even else 0.3) if panel == 2 else 0.2
-                box(axes, x + shift + s, shift + r, 1, 1, face=face, alpha=strength, line=0.5)
-                if panel == 1:
-                    label(axes, x + s + 0.5, r + 0.53, names[r] + names[s], size=7.5)
-                if panel == 2:
-                    label(axes, x + s + 0.5, r + 0.53, str(number), size=7.5)
-    for r, text in enumerate(rows):
-        label(axes, apart - 1.35, r + 0.53, text, size=7.5, color=MUTED)
-    titles = ("window of dy", "sums, both ways", f"{MINIMAL.PRODUCTS} products", "patch of dx")
-    below = (
-        f"{side} × {side}, one filter", "the row's letter,\nthen the column's",
-        f"summed over filters;\n{warps} warps have {side} each", f"{patch} × {patch}, one channel",
+    apart, names = side + 3.2, "abcd"
+    panels = (
+        ("window of dy", f"{side} × {side}, one filter", side, lambda _r, _s: (MUTED, 0.2, 0.5, "", INK)),
+        ("sums, both ways", "the row's letter,\nthen the column's", side,
+         lambda r, s: (COLOURS[r], 0.5, 0.5, names[r] + names[s], INK)),
+        (f"{MINIMAL.PRODUCTS} products", f"summed over filters;\n{warps} warps have {side} each", side,
+         lambda r, s: (YELLOW, 0.75 if r % 2 else 0.3, 0.5, str(r * side + s), INK)),
+        ("patch of dx", f"{patch} × {patch}, one channel", patch, lambda _r, _s: (MUTED, 0.2, 0.5, "", INK)),
     )  # fmt: skip
-    for panel, (title, text) in enumerate(zip(titles, below, strict=True)):
+    for panel, (title, text, count, look) in enumerate(panels):
+        shift = (side - count) / 2
+        grid(axes, panel * apart + shift, shift, count, count, look)
         label(axes, panel * apart + side / 2, -0.75, title, size=9.5, weight="bold")
         label(axes, panel * apart + side / 2, side + 0.5, text, size=8.5, color=MUTED, va="top")
+    for r, text in enumerate(("d0 − d2", "d1 + d2", "d2 − d1", "d3 − d1")):
+        label(axes, apart - 1.35, r + 0.53, text, size=7.5, color=MUTED)
     for panel, text in ((1, "× filter"), (2, "a + b + c\nb − c + d")):
         label(axes, panel * apart + side + 1.55, side / 2, text, size=8.5)
     frame(axes, (-0.4, 3 * apart + side + 0.4), (side + 2.2, -1.3))
-    return figure
-
-
-def nine_from_four():
-    """A patch of dy and a window of x become sixteen values each; their products, over all patches, nine taps."""
-    side, patch, taps = MINIMAL.WINDOW, MINIMAL.PATCH, MINIMAL.TAPS
-    figure, axes = canvas.new_figure(9.6, 3.9)
-    apart, lower = side + 2.6, side + 1.6
-    panels = (
-        (0, 0, patch, "patch of dy", MUTED, ""),
-        (1, 0, side, "of_products.T, both ways", ORANGE, ""),
-        (0, lower, side, "window of x", MUTED, ""),
-        (1, lower, side, "of_inputs, both ways", SKY, ""),
-        (2, lower / 2, side, "16 products", YELLOW, "summed over all patches\nof all images"),
-        (3, lower / 2, taps, "taps of dfilt", GREEN, "of_taps.T, both ways"),
-    )
-    for column, top, count, title, face, below in panels:
-        x, shift = column * apart, (side - count) / 2
-        for r in range(count):
-            for s in range(count):
-                strength = 0.2 if face == MUTED else 0.5
-                box(axes, x + shift + s, top + shift + r, 1, 1, face=face, alpha=strength, line=0.5)
-                if count == side and column:
-                    label(axes, x + s + 0.5, top + r + 0.53, str(r * side + s), size=7.5)
-        label(axes, x + side / 2, top + shift - 0.45, title, size=9, weight="bold")
-        label(axes, x + side / 2, top + side + 0.4, below, size=8.5, color=MUTED, va="top")
-    for top in (0, lower):
-        _arrow(axes, side + 0.3, top + side / 2, apart - 0.3, top + side / 2)
-    for top, end in ((0, -0.6), (lower, 0.6)):
-        _arrow(axes, apart + side + 0.3, top + side / 2, 2 * apart - 0.3, lower / 2 + side / 2 + end)
-    _arrow(axes, 2 * apart + side + 0.3, lower / 2 + side / 2, 3 * apart + 0.2, lower / 2 + side / 2)
-    label(axes, 2 * apart - 1.3, lower / 2 + side / 2, "×", size=14)
-    frame(axes, (-0.4, 3 * apart + side + 0.4), (lower + side + 0.6, -1.0))
     return figure
 
 
@@ -203,31 +156,31 @@ def long_sum():
     """wgrad's product, dy transposed times the windows of x: a small result of long sums, cut into parts."""
     layer = problems.preset(LONG)
     figure, axes = canvas.new_figure(9.6, 3.4)
-    small, wide, length = 1.3, 3.0, 11.0
-    colours = (SKY, ORANGE, GREEN, PURPLE)
-    for part in range(PARTS):
-        share = length / PARTS
-        box(axes, part * share, 2.0, share, small, face=colours[part], alpha=0.45, line=0.6)
-        box(axes, length + 1.4, part * share * 0.48, wide, share * 0.48, face=colours[part], alpha=0.45, line=0.6)
-        x0 = length + wide + 3.0 + part * 0.28
-        box(axes, x0, 2.0 - part * 0.28, wide, small, face="#ffffff", line=0.6)
-        box(axes, x0, 2.0 - part * 0.28, wide, small, face=colours[part], alpha=0.45, line=0.6)
+    small, wide, length, parts = 1.3, 3.0, 11.0, 4
+    height, right, last = length * 0.48, length + 1.4, length + wide + 3.0
+    for part, face in enumerate(COLOURS[:parts]):
+        share, x, y = 1 / parts, last + part * 0.28, 2.0 - part * 0.28
+        box(axes, part * share * length, 2.0, share * length, small, face=face, alpha=0.45, line=0.6)
+        box(axes, right, part * share * height, wide, share * height, face=face, alpha=0.45, line=0.6)
+        box(axes, x, y, wide, small, face="#ffffff", line=0.6)
+        box(axes, x, y, wide, small, face=face, alpha=0.45, line=0.6)
     box(axes, 0, 2.0, length, small, line=1.2)
-    box(axes, length + 1.4, 0, wide, length * 0.48, line=1.2)
-    label(axes, length + 0.7, 2.65, "@", size=14)
-    label(axes, length + wide + 2.2, 2.65, "=", size=14)
-    label(axes, length / 2, 1.6, f"A: dy, {layer.K} × {layer.reduction:,}", size=9.5, weight="bold")
-    label(axes, length / 2, 3.8, "GEMM_K = N × O × P × Q: all pixels of all images", size=9.5, color=MUTED)
-    label(axes, length + 1.4 + wide / 2, -0.45, "B: windows of x", size=9.5, weight="bold")
-    label(axes, length + 1.4 + wide / 2, length * 0.48 + 0.5, f"{layer.reduction:,} × {layer.R * layer.S * layer.C}",
-           size=9.5, color=MUTED)  # fmt: skip
-    last = length + wide + 3.0
-    label(
-        axes, last + wide / 2 + 0.4, 0.6, f"dfilt: {layer.K} × {layer.R * layer.S * layer.C}", size=9.5, weight="bold"
-    )
-    label(axes, last + wide / 2 + 0.4, 3.8, f"{PARTS} parts of each sum,\nadded up in one order", size=9.5,
-           color=MUTED, va="top")  # fmt: skip
-    frame(axes, (-0.3, last + wide + 1.3), (length * 0.48 + 1.0, -0.9))
+    box(axes, right, 0, wide, height, line=1.2)
+    columns = layer.R * layer.S * layer.C
+    for x, text in ((length + 0.7, "@"), (length + wide + 2.2, "=")):
+        label(axes, x, 2.65, text, size=14)
+    for x, y, text in (
+        (length / 2, 1.6, f"A: dy, {layer.K} × {layer.reduction:,}"), (right + wide / 2, -0.45, "B: windows of x"),
+        (last + wide / 2 + 0.4, 0.6, f"dfilt: {layer.K} × {columns}"),
+    ):  # fmt: skip
+        label(axes, x, y, text, size=9.5, weight="bold")
+    for x, y, text in (
+        (length / 2, 3.8, "GEMM_K = N × O × P × Q: all pixels of all images"),
+        (right + wide / 2, height + 0.5, f"{layer.reduction:,} × {columns}"),
+        (last + wide / 2 + 0.4, 4.1, f"{parts} parts of each sum,\nadded up in one order"),
+    ):
+        label(axes, x, y, text, size=9.5, color=MUTED)
+    frame(axes, (-0.3, last + wide + 1.3), (height + 1.0, -0.9))
     return figure
 
 
@@ -248,7 +201,7 @@ def equal_shares():
         for place, segments in enumerate(blocks):
             x = 0
             for tile, number, steps in segments:
-                box(axes, x, place, steps, 0.8, face=TILE_COLOURS[tile], alpha=0.55, line=1.2)
+                box(axes, x, place, steps, 0.8, face=COLOURS[tile], alpha=0.55, line=1.2)
                 for step in range(1, steps):
                     axes.plot((x + step, x + step), (place + 0.65, place + 0.8), color=MUTED, linewidth=0.6)
                 name = f"tile {tile}" if blocks is whole else f"{number}"
@@ -273,7 +226,7 @@ def network():
         ("y2", second.OUT, second.K, ORANGE), ("pooled", second.WINDOWS, second.K, ORANGE),
         ("hidden", 1, NETWORK.HIDDEN, GREEN), ("logits", 1, NETWORK.CLASSES, PURPLE),
     )  # fmt: skip
-    convolution = f"conv {NETWORK.TAPS} × {NETWORK.TAPS},\nbias, ReLU"
+    convolution = f"conv {first.TAPS} × {first.TAPS},\nbias, ReLU"
     both, winner = "dgrad,\nwgrad", "to the\nwinner"
     ways = (
         (convolution, "wgrad"), (f"pool {first.POOL} × {first.POOL}", winner), (convolution, both),
@@ -299,7 +252,3 @@ def network():
     label(axes, 6 * step + 2.8, 0, "loss", size=9.5)
     frame(axes, (-1.2, 6 * step + 3.6), (1.9, -2.0))
     return figure
-
-
-def _arrow(axes, x0, y0, x1, y1):
-    axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": MUTED})

@@ -127,10 +127,6 @@ def _after_convolution(
     residual = torch.randn_like(y)
     others = [axis for axis in range(y.ndim) if axis != 1]
 
-    def column_sums() -> Any:
-        result = run()
-        return result, result.sum(dim=others, dtype=torch.float32)
-
     def column_moments() -> Any:
         result = run()
         return result, torch.var_mean(result, dim=others, correction=0)
@@ -141,7 +137,6 @@ def _after_convolution(
         "bias_relu": lambda: torch.relu_(biased()),
         "scale": lambda: run().mul_(0.5).to(torch.float16),
         "add_residual": lambda: run().add_(residual),
-        "column_sums": column_sums,
         "column_moments": column_moments,
     }
     return calls | {name: _pair(way, problem, watch) for name, way in made.items() if hasattr(way, "filters")}

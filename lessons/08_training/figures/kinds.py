@@ -18,49 +18,35 @@ UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, 
 OPEN = "(not measured yet)"
 _OF_RUN = {
     "accuracy": lambda run: figures.of(100 * run.history[-1].held_out_accuracy, ".1f"),
-    "wrong": lambda run: figures.of(len(run.mistakes), ","),
-    "held_out": lambda run: figures.of(run.held_out, ","),
-    "learned": lambda run: figures.of(run.learned, ","),
     "epochs": lambda run: figures.of(len(run.history), ","),
     "seconds": lambda run: figures.of(sum(one.seconds for one in run.history), ".2g"),
-    "launches": lambda run: figures.of(run.launches or 0, ","),
 }
 
 
 @kind("training")
-def figure(record, what, *names):
+def figure(record, what, *words):
     """A figure of the record of training on the record's GPU; what was not measured is left open.
 
-    ``accuracy``, ``wrong``, ``held_out``, ``learned``, ``epochs``, ``seconds``, ``launches``; ``apart NAME``;
-    ``images NAME BATCH`` each second; ``faster NAME BATCH [OTHER]``, times as fast as OTHER (default: PyTorch). Names
-    have - in the place of a comma and a blank: ``fused-graph``. Raises ValueError at other words.
+    ``accuracy``, ``epochs``, ``seconds``; ``apart NAME``; ``faster NAME BATCH [OTHER]``, times as fast as OTHER
+    (default: PyTorch). Names have - in the place of a comma and a blank: ``fused-graph``.
     """
     found = records.load(record.slug, record.folder)
-    if what in _OF_RUN and not names:
+    if what in _OF_RUN and not words:
         return _OF_RUN[what](found.trained) if found and found.trained else OPEN
-    if what not in ("apart", "images", "faster"):
-        known = ", ".join([*_OF_RUN, "apart NAME", "images NAME BATCH", "faster NAME BATCH [OTHER]"])
-        raise ValueError(f"training {' '.join([what, *names])}: is not in the record: figures are {known}")
-    return _compared(found.compared, what, names) if found and found.compared else OPEN
-
-
-def _compared(compared, what, words):
-    names = [word.replace("-", ", ") for word in words]
+    compared, names = found and found.compared, [word.replace("-", ", ") for word in words]
     try:
         if what == "apart":
             (name,) = names
-            return figures.of(compared.apart(name), ".1e")
+            return figures.of(compared.apart(name), ".1e") if compared else OPEN
+        if what != "faster":
+            raise ValueError
         name, batch, *rest = names
         (other,) = rest or [records.EAGER]
-        speed = compared.speed(name, int(batch))
-        beside = compared.speed(other, int(batch))
+        speed, beside = (compared and compared.speed(one, int(batch)) for one in (name, other))
     except (ValueError, KeyError):
-        raise ValueError(f"training {what} {' '.join(words)}: no such network or batch is in the record") from None
+        raise ValueError(f"training {' '.join([what, *words])}: is not in the record") from None
     if speed is None or beside is None:
         return OPEN
-    if what == "images":
-        rate = speed.images_per_second
-        return Figure(rate, f"{float(f'{rate:.3g}'):,.0f}")
     ratio = beside.timing.median_ms / speed.timing.median_ms
     return Figure(ratio, _times(ratio))
 

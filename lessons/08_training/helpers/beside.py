@@ -1,21 +1,68 @@
-"""Each epilogue two ways, to be timed: in the kernel of a convolution, and in a kernel of its own after it."""
+"""Each epilogue two ways, to be timed: in the kernel of a convolution, and in a kernel of its own after it.
 
+The second reads y once more and writes it once more: what fusing saves.
+"""
+
+from functools import lru_cache
 from importlib import import_module
 
 import numpy as np
-from numba import cuda
+from numba import cuda, float32, uint32
 
-apart = import_module("lessons.08_training.helpers.apart").apart
-columns = import_module("lessons.08_training.helpers.columns")
+from lessons.toolkit.memory import HALVES, VECTOR, aligned, store4, store8_rounded
+from lessons.toolkit.mma import to_half
+from lessons.toolkit.tiles import require_offsets
+
 epilogues = import_module("lessons.08_training.helpers.epilogues")
 moments = import_module("lessons.08_training.helpers.moments")
+THREADS = 256
+
+
+@lru_cache
+def specialise(apply, read, read_y, to_float16, WIDTH):
+    """Kernel: out[i] = what `apply` makes of y[i], the last operand; a thread has WIDTH neighbours of one row."""
+    store = epilogues.store4_rounded if to_float16 else store4
+    rounded = to_half if to_float16 else float32
+
+    @cuda.jit
+    def elementwise(out, K, operands):
+        values = cuda.local.array(WIDTH, float32)
+        held = cuda.local.array(WIDTH, float32)
+        i = uint32((cuda.blockIdx.x * THREADS + cuda.threadIdx.x) * WIDTH)
+        if i < out.size:
+            m, n = i // uint32(K), i % uint32(K)
+            last_n = uint32(n + uint32(WIDTH - 1))
+            read_y(values, operands, m, n, last_n)
+            read(held, operands, m, n, last_n)
+            for v in range(WIDTH):
+                values[v] = apply(values[v], m, uint32(n + uint32(v)), operands, held[v])
+            if WIDTH == HALVES:
+                store8_rounded(out, i, values, 0)
+            elif WIDTH == VECTOR:
+                store(out, i, values, 0)
+            else:
+                out[i] = rounded(values[0])
+
+    return elementwise
+
+
+def apart(epilogue, y, out):
+    """out = the elementwise epilogue of y [N, O, P, Q, K]; float16 gives float16, float32 either."""
+    epilogue.check(out)
+    require_offsets("y", y.size)
+    rows, operands = epilogues.matrix(y), epilogue.operands
+    width = (HALVES if y.dtype == np.float16 else VECTOR) if aligned(rows) else 1
+    read_y = epilogues.reader(len(operands), width, y.dtype.name if width > 1 else "singly")
+    kernel = specialise(epilogue.apply, epilogue.reads(width), read_y, out.dtype == np.float16, width)
+    blocks = -(-y.size // (THREADS * width))
+    kernel[blocks, THREADS](out.reshape(out.size), rows.shape[1], (*operands, rows))
 
 
 class Way:
     """One epilogue: `fused()` and `separate()` leave the same in `found`; `saved_bytes` are those that fusing saves.
 
     Those are what goes to global memory and back only because another kernel follows: y once there and once back, and
-    where the columns of y are summed, once back. Partial sums are too few to count.
+    where the columns of y are described, once back. Partial results are too few to count.
     """
 
     def __init__(self, fused, separate, found, saved_bytes):
@@ -29,7 +76,6 @@ def ways(launch, y, seed=5):
     bias = cuda.to_device(rng.standard_normal(K, dtype=np.float32))
     residual = cuda.to_device(rng.standard_normal(shape, dtype=np.float32).astype(y.dtype))
     out, rounded = cuda.device_array(shape, y.dtype), cuda.device_array(shape, np.float16)
-    sums, partials = cuda.device_array(K, np.float32), columns.column_workspace(shape)
 
     def elementwise(epilogue, found):
         def fused():
@@ -41,22 +87,16 @@ def ways(launch, y, seed=5):
 
         return Way(fused, separate, found, 2 * y.nbytes)
 
-    def summed():
-        launch(y, None)
-        columns.sum_columns(epilogues.matrix(y), partials, sums)
-
     def described():
         launch(y, None)
-        moments.moments_of_columns(epilogues.matrix(y), two_partials, found)
+        moments.moments_of_columns(epilogues.matrix(y), partials, found)
 
-    beside = epilogues.ColumnSums(sums, partials)
-    found, two_partials = cuda.device_array((2, K), np.float32), moments.moment_workspace(shape)
-    described_beside = moments.ColumnMoments(found, two_partials)
+    found, partials = cuda.device_array((2, K), np.float32), moments.moment_workspace(shape)
+    beside = moments.ColumnMoments(found, partials)
     return {
         "add_bias": elementwise(epilogues.add_bias(bias), out),
         "bias_relu": elementwise(epilogues.bias_relu(bias), out),
         "scale": elementwise(epilogues.scale(np.float32(0.5)), rounded),
         "add_residual": elementwise(epilogues.add_residual(residual), out),
-        "column_sums": Way(lambda: launch(y, beside), summed, sums, y.nbytes),
-        "column_moments": Way(lambda: launch(y, described_beside), described, found, y.nbytes),
+        "column_moments": Way(lambda: launch(y, beside), described, found, y.nbytes),
     }

@@ -11,12 +11,11 @@ An epilogue is a function of one sum and of where it belongs, y[m, n] of GEMM_M 
     launch(x, prepared, y, geometry, partials, finish=bias_relu(array))  # lesson 05's, FP32
     launch(x, prepared, y, geometry, finish=bias_relu(array))  # lesson 06's hconv3d_mma, FP16
 
-The kernels call it for each sum of a thread before they round and store it. Where blocks share a tile of y (SPLIT_K),
-a block's sum is only a part: there it is called once the parts are added up, by the kernel that adds them.
+The kernels call it for each sum of a thread before they round and store it; where blocks share a tile of y (SPLIT_K),
+the kernel that adds up their parts calls it.
 """
 
 from functools import lru_cache
-from importlib import import_module
 from inspect import signature
 from math import prod
 
@@ -24,12 +23,10 @@ import numpy as np
 from numba import cuda, float32, int64, uint32
 from numba.types import float16
 
-from lessons.toolkit.grid import SUM_THREADS, add_up
+from lessons.toolkit.grid import SUM_THREADS
 from lessons.toolkit.memory import HALVES, aligned, load2_halves, load4, load8, store2_rounded
 from lessons.toolkit.mma import positive, to_half
 from lessons.toolkit.unroll import inlined, unroll, unrolled
-
-columns = import_module("lessons.08_training.helpers.columns")
 
 PER_FILTER = "one float32 per filter"
 LIKE_Y = "an array shaped like y"  # at most one, the last
@@ -55,12 +52,9 @@ class Epilogue:
 
     def __init__(self, function, kinds):
         named = tuple(signature(function).parameters)[3:]
-        if named != tuple(kinds):
-            raise ValueError(f"{function.__name__} reads {named}, and {tuple(kinds)} are described")
-        if len(kinds) > MOST:
-            raise ValueError(f"{function.__name__} reads {len(kinds)} operands, {named}; allowed: at most {MOST}")
-        if LIKE_Y in list(kinds.values())[:-1]:
-            raise ValueError(f"{function.__name__}: what is shaped like y must come last, and only once: {kinds}")
+        if named != tuple(kinds) or len(kinds) > MOST or LIKE_Y in list(kinds.values())[:-1]:
+            allowed = f"at most {MOST}, all of them described, and what is shaped like y last"
+            raise ValueError(f"{function.__name__} reads {named}, described as {kinds}; allowed: {allowed}")
         self.name, self.device, self.kinds = function.__name__, inlined(function), kinds
         self.like_y = LIKE_Y in kinds.values()
         self.__doc__ = function.__doc__
@@ -183,37 +177,20 @@ def store4_rounded(array, offset, acc, i):
 def with_operands(function, count, like_y):
     """The function of (value, m, n, operands, at): operands in one tuple, and the element of one shaped like y."""
 
-    @inlined
-    def none(value, m, n, operands, at):
-        return function(value, m, n)
-
-    @inlined
-    def one(value, m, n, operands, at):
-        return function(value, m, n, operands[0])
-
-    @inlined
-    def two(value, m, n, operands, at):
-        return function(value, m, n, operands[0], operands[1])
-
-    @inlined
-    def element(value, m, n, operands, at):
-        return function(value, m, n, at)
-
-    @inlined
-    def one_and_element(value, m, n, operands, at):
-        return function(value, m, n, operands[0], at)
-
-    return (element, one_and_element)[count] if like_y else (none, one, two)[count]
+    found = {
+        (0, False): lambda value, m, n, operands, at: function(value, m, n),
+        (1, False): lambda value, m, n, operands, at: function(value, m, n, operands[0]),
+        (2, False): lambda value, m, n, operands, at: function(value, m, n, operands[0], operands[1]),
+        (0, True): lambda value, m, n, operands, at: function(value, m, n, at),
+        (1, True): lambda value, m, n, operands, at: function(value, m, n, operands[0], at),
+    }
+    return inlined(found[count, like_y])
 
 
 @lru_cache
 def reader(AT, WIDTH, how):
     """Device function that reads [m, n] to [m, n + WIDTH) of operands[AT] as float32, at once or `singly`."""
     HALF = WIDTH if how == "float16" else 1
-
-    @inlined
-    def none(held, operands, m, n, last_n):
-        pass
 
     @inlined
     def singly(held, operands, m, n, last_n):
@@ -236,6 +213,7 @@ def reader(AT, WIDTH, how):
         for v in range(WIDTH):
             held[v] = float32(half[v])
 
+    none = inlined(lambda held, operands, m, n, last_n: None)
     return {"none": none, "singly": singly, "float32": float32s, "float16": halves}[how]
 
 
@@ -291,84 +269,3 @@ def add_up_and_finish(apply, read, to_float16):
             y[i] = rounded(apply(total, m, n, operands, held[0]))
 
     return finish_partials
-
-
-# --- column sums ---
-
-
-class ColumnSums:
-    """sums[n] = sum of y[m, n] over m, beside y: the bias gradient where y is a gradient.
-
-    Blocks leave the sums of their rows in `partials`, of `columns.column_workspace(y.shape)`; a second kernel adds
-    them up, always in the same order. Both arrays are float32.
-    """
-
-    def __init__(self, sums, partials):
-        self.sums, self.operands = sums, (partials,)
-
-    def check(self, y):
-        """Raise ValueError where an array does not fit y [N, O, P, Q, K]."""
-        require("ColumnSums", "sums", self.sums, tuple(y.shape)[4:], [np.float32])
-        require("ColumnSums", "partials", self.operands[0], (columns.workspace_size(tuple(y.shape)),), [np.float32])
-
-    def hooks(self, y, **where):
-        """For `specialise`: each thread's sums are added up, then those of the block."""
-        self.check(y)
-        self.block_m = where["BLOCK_M"]
-        return {"finish": over_columns(**where)}
-
-    def stores(self, y):
-        """y is float32, as the kernel writes it."""
-        if y.dtype != np.float32:
-            raise ValueError(f"ColumnSums: y is of {y.dtype}; allowed: float32, if the kernel computes in float32")
-        return {}
-
-    def complete(self, partials, y):
-        """Add up what the blocks left, or where blocks share a tile, y and then its columns."""
-        rows = matrix(y)
-        if partials is None:
-            columns.add_rows(self.operands[0], -(-rows.shape[0] // self.block_m), self.sums)
-        else:
-            self.stores(y)
-            add_up(partials, y.reshape(y.size))
-            columns.sum_columns(rows, self.operands[0], self.sums)
-
-
-@lru_cache
-def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TOGETHER):
-    """Device function that adds up the columns of a block's tile; see over_sums for where a thread's sums lie."""
-    GROUP = TOGETHER * WIDTH
-    ROW, COLUMNS = GROUPS * GROUP, GROUPS * WIDTH
-    HEIGHT = BLOCK_M // ROWS  # threads that share a column
-    SIZE, SPAN = HEIGHT * BLOCK_N, ROWS * ROW_STEP
-
-    @inlined
-    @unroll
-    def add_column(acc, first, m, GEMM_M):
-        """The sum of a thread's column that begins at acc[first]; rows from GEMM_M on are left out."""
-        total = float32(0.0)
-        for row in unrolled(ROWS):
-            at = first + row // TOGETHER * ROW + row % TOGETHER * WIDTH
-            total += acc[at] if uint32(m + uint32(row * ROW_STEP)) < GEMM_M else float32(0.0)
-        return total
-
-    @inlined
-    @unroll
-    def finish(acc, m, n, GEMM_M, GEMM_N, operands):
-        sums = cuda.shared.array(SIZE, float32)
-        partials = operands[0]
-        row, column = uint32(int64(m) % BLOCK_M), uint32(int64(n) % BLOCK_N)
-        own = (row // SPAN * ROW_STEP + row % ROW_STEP) * BLOCK_N + column
-        for c in unrolled(COLUMNS):
-            first = int64(c // WIDTH * GROUP + c % WIDTH)
-            sums[own + c // WIDTH * GROUP_STEP + c % WIDTH] = add_column(acc, first, uint32(m), uint32(GEMM_M))
-        cuda.syncthreads()
-        for c in range(cuda.threadIdx.x, BLOCK_N, cuda.blockDim.x):
-            total = float32(0.0)
-            for i in range(HEIGHT):
-                total += sums[i * BLOCK_N + c]
-            at = int64(n) - int64(column) + c
-            if at < GEMM_N:
-                partials[int64(m) // BLOCK_M * GEMM_N + at] = total
-
-    return finish

@@ -117,10 +117,9 @@ def window_row(dy, patch, r, k, pad_h, pad_w):
 def asking(BLOCK_K, B_STRIDE, THREADS):
     """Build the device function that asks for the next pair of tiles, of BLOCK_K filters.
 
-    A `source` is what a thread brings, and where to: its `window`, a row of four filters' windows in registers; where
-    in dy that begins (`at`), a bit for each pixel (`inside`), the first of the four filters (`k`); where in a_tile
-    what becomes of it belongs (`to`), the lane that brings the other row of its sums (`partner`), with which `sign`;
-    where in filters its copies begin, and where in a pair of tiles what is `copied` belongs.
+    A `source` is what a thread brings, and where to: a row of four filters' windows in registers (`window`), where in
+    dy it begins (`at`), a bit for each pixel (`inside`), the first filter (`k`); where in a_tile its sums belong
+    (`to`), the lane with the other row (`partner`), its `sign`; where copies of filters begin, and where they go.
     """
     COPIES = BLOCK_K * B_STRIDE // (THREADS * VECTOR)
 

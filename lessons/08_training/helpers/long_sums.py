@@ -1,7 +1,7 @@
 """A long sum over a small product: into how many parts to cut it, and how to add the partial sums up.
 
-As lessons/toolkit/grid.py, which has up to 16 parts, each a full matrix. Where the product has a few tiles only, it
-takes a hundred parts to fill a GPU, and one thread for each output is too few to add them up.
+lessons/toolkit/grid.py has up to 16 parts. Where a product has few tiles, it takes a hundred to fill a GPU, and one
+thread for each output is too few to add them up.
 """
 
 from functools import lru_cache

@@ -1,31 +1,31 @@
 """Mean and variance of each column of y, as batch norm wants them: in a convolution's kernel, or in one of its own.
 
 A sum of squares less the square of the sum loses all its digits where the mean is large. So what is added up are
-distances from one of the values, the shift (Chan, Golub and LeVeque, 1983). Of n values, with d = value - shift,
-total = sum of d and square = sum of d * d:
+distances from one of the values, the shift (Chan, Golub and LeVeque, 1983). Of n values, with d = value - shift:
 
-    mean = shift + total / n        M2 = square - total * total / n
+    mean = shift + sum of d / n        M2 = sum of d * d - (sum of d)**2 / n        variance = M2 / n
 
-M2 is the sum of the squares of distances from the mean. The shift is one of the values, so `square` is at most n
-times M2: few digits are lost. Sets of values, each with its count, mean and M2, become one set in the same way: d is
-a set's mean less that of the first one, and counts as often as the set has values; the sets' own M2 are added to it.
-
-All is added up in an order that the shape alone decides, so that the same y gives the same bits.
+Sets of values, each with its count, mean and M2, become one set in the same way: d is a set's mean less that of the
+first one, and counts as often as the set has values; the sets' own M2 are added to it. All is added up in an order
+that the shape alone decides, so that the same y gives the same bits.
 """
 
 from functools import lru_cache
 from importlib import import_module
+from math import prod
 
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
+from lessons.toolkit.grid import add_up
 from lessons.toolkit.memory import load2, shared_array, store2
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
-columns = import_module("lessons.08_training.helpers.columns")
 epilogues = import_module("lessons.08_training.helpers.epilogues")
 
 THREADS_X, THREADS_Y = 32, 8  # of a kernel of its own: columns, and rows at a time
+LEAST_ROWS = 32  # of a block
+BLOCKS = 1024  # that keep a large GPU busy
 BLOCK_SETS = THREADS_X * THREADS_Y
 # The lanes of a warp that share columns differ in these bits of their number, by the rows that its lanes cover: of
 # lesson 05's kernel, and of a fragment of sums as mma.sync has it
@@ -39,9 +39,14 @@ MERGING, READ = LANES * MERGED, 2 * AT_ONCE
 SHIFT, COUNT, TOTAL, SQUARE, M2, HELD = range(6)  # what is held of sets that become one; how many values
 
 
+def workspace_size(shape):
+    """float32 values that the blocks' means and M2 of y [..., K] take, side by side."""
+    return 2 * -(-prod(shape[:-1]) // LEAST_ROWS) * shape[-1]
+
+
 def moment_workspace(shape):
-    """Device memory for the blocks' means and M2 of y [..., K], which lie side by side."""
-    return cuda.device_array(2 * columns.workspace_size(shape), np.float32)
+    """Device memory for them."""
+    return cuda.device_array(workspace_size(shape), np.float32)
 
 
 class ColumnMoments:
@@ -58,8 +63,7 @@ class ColumnMoments:
         """Raise ValueError where an array does not fit y [N, O, P, Q, K]."""
         shape, float32s = tuple(y.shape), [np.float32]
         epilogues.require("ColumnMoments", "moments", self.moments, (2, shape[4]), float32s)
-        size = 2 * columns.workspace_size(shape)
-        epilogues.require("ColumnMoments", "partials", self.operands[0], (size,), float32s)
+        epilogues.require("ColumnMoments", "partials", self.operands[0], (workspace_size(shape),), float32s)
 
     def hooks(self, y, **where):
         """For `specialise`: what is done to a thread's sums."""
@@ -80,7 +84,7 @@ class ColumnMoments:
             merge_rows(self.operands[0], rows.shape[0], self.block_m, self.moments)
         else:
             self.stores(y)
-            epilogues.add_up(partials, y.reshape(y.size))
+            add_up(partials, y.reshape(y.size))
             moments_of_columns(rows, self.operands[0], self.moments)
 
 
@@ -310,6 +314,6 @@ def moments_of_columns(y, partials, moments):
     """moments = mean and variance of y's columns, [M, K] of float32 or float16; `partials` is of moment_workspace."""
     M, K = y.shape
     blocks_n = -(-K // THREADS_X)
-    height = max(columns.LEAST_ROWS, -(-M * blocks_n // columns.BLOCKS))
+    height = max(LEAST_ROWS, -(-M * blocks_n // BLOCKS))
     column_moments[-(-M // height) * blocks_n, BLOCK_SETS](y, height, partials)
     merge_rows(partials, M, height, moments)

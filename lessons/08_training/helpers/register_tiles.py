@@ -6,10 +6,9 @@ multiplies THREAD_M of the one with THREAD_N of the other, in fours that lie LAN
 `double_buffered` is gemm_tuned's loop: two pairs of tiles, BLOCK_K written out, one barrier for each pair. A kernel
 says how a pair is brought.
 
-What is new is the way out. A 128-bit store wants four neighbouring registers, the first a multiple of four, and a
-128-bit read fills four such. So sums that are stored as they are lie in even and odd registers in the same turn as
-the values of b_tile, and a multiply-add that needs two operands from registers of one parity may wait. `store_row`
-adds a zero: what is stored lies in registers of its own, and the sums wherever the assembler likes them best.
+What is new is the way out. A 128-bit store wants four neighbouring registers, as a 128-bit read fills. So sums that
+are stored as they are lie in even and odd registers in turn as the values of b_tile do, and a multiply-add that needs
+two operands from registers of one parity may wait. `store_row` adds a zero: what is stored has registers of its own.
 """
 
 from typing import NamedTuple
@@ -162,11 +161,9 @@ ONE = Products(1, 0, 0)
 def double_buffered(of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive=nothing, move_on=nothing, products=ONE):
     """Device functions: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
 
-    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on. `arrive`, of the same, does
-    what is left to do before the barrier. `move_on`, behind it, makes `here` say what to ask for next: read so late,
-    it takes no registers before. `source` is what the kernel reads, as a tuple.
-
-    Of each k there may be several `products`, with sums of their own.
+    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on; `source` is what the kernel
+    reads, as a tuple. `arrive` does what is left before the barrier; `move_on`, behind it, makes `here` say what to
+    ask for next: read so late, it takes no registers before. Of each k there may be several `products`.
     """
     A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + B_STRIDE)
     first_of_thread, load_k, multiply_k = products.first_of_thread or of.first_of_thread, of.load_k, of.multiply_k

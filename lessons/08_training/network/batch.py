@@ -48,13 +48,8 @@ def launch(images, labels, order, changes, rates, counter, x, classes, rate):
     next_batch[-(-x.size // THREADS), THREADS](images, labels, order, changes, rates, counter, x, classes, rate)
 
 
-def unchanged(count):
-    """Changes that leave each of ``count`` digits as it is."""
-    return np.tile(np.array([1, 0, 0, 1, 0, 0], np.float32), (count, 1))
-
-
-def drawn(random, count, turn, stretch, slant, way):
-    """Changes for ``count`` digits, each drawn evenly up to these bounds.
+def drawn(random, count, turn=0, stretch=0, slant=0, way=0):
+    """Changes for ``count`` digits, each drawn evenly up to these bounds; without any, the digits stay as they are.
 
     Turned by ``turn`` degrees, stretched by 1 + ``stretch`` along each axis, slanted by ``slant`` pixels for a pixel,
     moved by ``way`` pixels.

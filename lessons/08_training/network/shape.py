@@ -39,37 +39,23 @@ class Layer:
 
 @dataclass(frozen=True)
 class Shape:
-    """The network's extents; images are SIZE x SIZE."""
+    """The network's extents: two layers of convolution, and two dense ones."""
 
-    SIZE: int = 28
-    CHANNELS: tuple = (4, 16)
-    TAPS: int = 7
-    PADS: tuple = (3, 4)
-    POOLS: tuple = (2, 4)
+    first: Layer
+    second: Layer
     HIDDEN: int = 32
     CLASSES: int = 10
 
     @property
-    def first(self):
-        return Layer(self.SIZE, 1, self.CHANNELS[0], self.TAPS, self.PADS[0], self.POOLS[0])
-
-    @property
-    def second(self):
-        return Layer(self.first.WINDOWS, *self.CHANNELS, self.TAPS, self.PADS[1], self.POOLS[1])
-
-    @property
     def FEATURES(self):  # noqa: N802
-        return self.second.WINDOWS**2 * self.CHANNELS[1]
+        return self.second.WINDOWS**2 * self.second.K
 
     @property
     def parameters(self):
         """The shape of each parameter, by name: filters as KTRSC with T = 1, dense layers as 1x1 filters."""
-        (K1, K2), TAPS, HIDDEN, CLASSES = self.CHANNELS, self.TAPS, self.HIDDEN, self.CLASSES
-        shapes = (
-            (K1, 1, TAPS, TAPS, 1), (K1,), (K2, 1, TAPS, TAPS, K1), (K2,),
-            (HIDDEN, 1, 1, 1, self.FEATURES), (HIDDEN,), (CLASSES, 1, 1, 1, HIDDEN), (CLASSES,),
-        )  # fmt: skip
-        return dict(zip(NAMES, shapes, strict=True))
+        filts = [(layer.K, 1, layer.TAPS, layer.TAPS, layer.C) for layer in (self.first, self.second)]
+        weights = [*filts, (self.HIDDEN, 1, 1, 1, self.FEATURES), (self.CLASSES, 1, 1, 1, self.HIDDEN)]
+        return dict(zip(NAMES, (shape for one in weights for shape in (one, one[:1])), strict=True))
 
     @property
     def offsets(self):
@@ -81,6 +67,6 @@ class Shape:
         return {**found, "end": at}
 
 
-MNIST = Shape()
+MNIST = Shape(Layer(H=28, C=1, K=4, TAPS=7, PAD=3, POOL=2), Layer(H=14, C=4, K=16, TAPS=7, PAD=4, POOL=4))
 # to be traced: images of 8 x 8, fewer taps and filters
-SMALL = Shape(SIZE=8, CHANNELS=(4, 4), TAPS=3, PADS=(1, 1), POOLS=(2, 2), HIDDEN=16)
+SMALL = Shape(Layer(H=8, C=1, K=4, TAPS=3, PAD=1, POOL=2), Layer(H=4, C=4, K=4, TAPS=3, PAD=1, POOL=2), HIDDEN=16)

@@ -29,62 +29,73 @@ def strict():
 class Peer:
     """The network on PyTorch's own layers; ``weights`` by name, as ``Parameters.on_host`` gives them.
 
-    ``layout`` is ``contiguous`` (NCHW) or ``channels_last``. With ``double`` it
-    computes in float64. ``x`` [N, 1, SIZE, SIZE] and ``classes`` [N] are the batch.
+    ``layout`` is ``contiguous`` (NCHW) or ``channels_last``; with ``captured`` a step is a CUDA graph. ``x`` [N, 1,
+    SIZE, SIZE] and ``classes`` [N] are the batch.
     """
 
-    def __init__(self, shape, weights, batch, rate, momentum=0.9, decay=0.0, layout="contiguous", captured=False,
-                 double=False):  # fmt: skip
+    def __init__(self, shape, weights, plan, batch, layout="contiguous", captured=False):
         import torch
 
-        self.torch, self.shape, self.batch = torch, shape, batch
-        F, device = torch.nn.functional, torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.format = torch.channels_last if layout == "channels_last" else torch.contiguous_format
-
-        self.dtype = torch.float64 if double else torch.float32
-
-        def given(name, extents, order=None):
-            value = np.asarray(weights[name], np.float32).reshape(extents)
-            value = np.ascontiguousarray(value if order is None else value.transpose(order))
-            tensor = torch.from_numpy(value).to(device, self.dtype)
-            return tensor.to(memory_format=self.format) if tensor.dim() == 4 else tensor
-
-        (K1, K2), TAPS, SIDE = shape.CHANNELS, shape.TAPS, shape.second.WINDOWS
-        kcrs = (0, 3, 1, 2)
-        features = np.asarray(weights["weight3"], np.float32).reshape(shape.HIDDEN, SIDE, SIDE, K2)
-        weights = {**weights, "weight3": features.transpose(0, 3, 1, 2)}  # NCHW is flattened channel by channel
-        self.values = [
-            given("filt1", (K1, TAPS, TAPS, 1), kcrs), given("bias1", (K1,)),
-            given("filt2", (K2, TAPS, TAPS, K1), kcrs), given("bias2", (K2,)),
-            given("weight3", (shape.HIDDEN, shape.FEATURES)), given("bias3", (shape.HIDDEN,)),
-            given("weight4", (shape.CLASSES, shape.HIDDEN)), given("bias4", (shape.CLASSES,)),
-        ]  # fmt: skip
-        for value in self.values:
-            value.requires_grad_(True)
-        self.optimizer = torch.optim.SGD(self.values, lr=rate, momentum=momentum, weight_decay=decay)
-        self.x = torch.zeros(batch, 1, shape.SIZE, shape.SIZE, device=device, dtype=self.dtype)
-        self.x = self.x.to(memory_format=self.format)
+        self.torch, self.shape, self.functional = torch, shape, torch.nn.functional
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        form = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+        self.values = []
+        for name in NAMES:
+            value = torch.from_numpy(self._theirs(name, weights[name])).to(device)
+            value = value.to(memory_format=form) if value.dim() == 4 else value
+            self.values.append(value.requires_grad_(True))
+        self.optimizer = torch.optim.SGD(self.values, lr=plan.rate, momentum=plan.momentum, weight_decay=plan.decay)
+        SIZE = shape.first.H
+        self.x = torch.zeros(batch, 1, SIZE, SIZE, device=device).to(memory_format=form)
         self.classes = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.loss, self.functional, self.graph = None, F, None
+        self.loss, self.graph = None, None
         if captured:
             self._capture()
+
+    def _features(self):
+        """K, H and W of what the first dense layer reads: PyTorch's x is NCHW, the book's NHWC."""
+        second = self.shape.second
+        return second.K, second.WINDOWS, second.WINDOWS
+
+    def _theirs(self, name, value):
+        """A parameter of the book, a filter [K, 1, R, S, C], as PyTorch has it: [K, C, R, S], or [K, FEATURES]."""
+        if name == "weight3":
+            K, H, W = self._features()
+            value = value.reshape(-1, H, W, K).transpose(0, 3, 1, 2)
+        if name.startswith("weight"):
+            value = value.reshape(len(value), -1)
+        elif name.startswith("filt"):
+            value = value[:, 0].transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(value, np.float32)
+
+    def gradients(self):
+        """By name, in the shapes of the book's parameters."""
+        found = dict(zip(NAMES, (value.grad.detach().cpu().numpy() for value in self.values), strict=True))
+        found["weight3"] = found["weight3"].reshape(-1, *self._features())
+        for name in ("filt1", "filt2", "weight3"):
+            found[name] = found[name].transpose(0, 2, 3, 1)
+        return {name: found[name].reshape(extents) for name, extents in self.shape.parameters.items()}
 
     def put(self, x, classes):
         """Copy a batch of the host: x [N, SIZE, SIZE] and classes [N]."""
         self.x.copy_(self.torch.from_numpy(np.ascontiguousarray(x)).reshape(self.x.shape))
         self.classes.copy_(self.torch.from_numpy(np.asarray(classes, np.int64)))
 
-    def _forward(self):
-        F, (PAD1, PAD2), (POOL1, POOL2) = self.functional, self.shape.PADS, self.shape.POOLS
-        filt1, bias1, filt2, bias2, weight3, bias3, weight4, bias4 = self.values
-        y = F.max_pool2d(F.relu(F.conv2d(self.x, filt1, bias1, padding=PAD1)), POOL1)
-        y = F.max_pool2d(F.relu(F.conv2d(y, filt2, bias2, padding=PAD2)), POOL2)
-        y = F.relu(F.linear(y.flatten(1), weight3, bias3))
-        return F.cross_entropy(F.linear(y, weight4, bias4), self.classes)
+    def step(self):
+        """A step on the batch that lies in ``x`` and ``classes``; ``loss`` is its loss, on the device."""
+        if self.graph:
+            self.graph.replay()
+        else:
+            self._step()
 
     def _step(self):
+        F, first, second = self.functional, self.shape.first, self.shape.second
+        filt1, bias1, filt2, bias2, weight3, bias3, weight4, bias4 = self.values
         self.optimizer.zero_grad(set_to_none=True)
-        self.loss = self._forward()
+        y = F.max_pool2d(F.relu(F.conv2d(self.x, filt1, bias1, padding=first.PAD)), first.POOL)
+        y = F.max_pool2d(F.relu(F.conv2d(y, filt2, bias2, padding=second.PAD)), second.POOL)
+        y = F.relu(F.linear(y.flatten(1), weight3, bias3))
+        self.loss = F.cross_entropy(F.linear(y, weight4, bias4), self.classes)
         self.loss.backward()
         self.optimizer.step()
 
@@ -101,26 +112,8 @@ class Peer:
         self.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.loss = self._forward()
-            self.loss.backward()
-            self.optimizer.step()
+            self._step()
         with torch.no_grad():
             for value, start in zip(self.values, first, strict=True):
                 value.copy_(start)
                 self.optimizer.state[value]["momentum_buffer"].zero_()
-
-    def step(self):
-        """A step on the batch that lies in ``x`` and ``classes``; ``loss`` is its loss, on the device."""
-        if self.graph:
-            self.graph.replay()
-        else:
-            self._step()
-
-    def gradients(self):
-        """By name, in the shapes of the book's parameters."""
-        found = dict(zip(NAMES, (value.grad.detach().cpu().numpy() for value in self.values), strict=True))
-        K2, SIDE, HIDDEN = self.shape.CHANNELS[1], self.shape.second.WINDOWS, self.shape.HIDDEN
-        for name in ("filt1", "filt2"):
-            found[name] = found[name].transpose(0, 2, 3, 1)
-        found["weight3"] = found["weight3"].reshape(HIDDEN, K2, SIDE, SIDE).transpose(0, 2, 3, 1)
-        return {name: found[name].reshape(extents) for name, extents in self.shape.parameters.items()}

@@ -4,26 +4,49 @@ Which digits come when, and how they are changed, follows from the seed and the 
 was interrupted goes on to the same bits as one that was not.
 """
 
+import io
+import json
 import time
-from dataclasses import replace
 from importlib import import_module
+from typing import Annotated, Literal
+from zipfile import BadZipFile
 
 import numpy as np
+from msgspec import Meta, Struct, to_builtins
 from numba import cuda
 
-from common.catalog import store
+from common.catalog import schema, store
+from common.catalog.schema import Amount, Count, Extent
 
 from . import batch as batches
-from . import checkpoint
 from .parameters import Parameters
-from .plan import Epoch, State
+from .record import Epoch, Share
+from .shape import Shape
 
+KINDS = ("fused", "layered")
 # how far digits are changed: degrees, shares, pixels for a pixel, pixels
 CHANGES = {"turn": 12, "stretch": 0.12, "slant": 0.15, "way": 2}
 
 
-class DivergedError(ValueError):
-    """The loss is no finite number; the message says since when, and what to do."""
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a run does: all of this, with the digits, decides its bits. ``kernels`` is one of KINDS."""
+
+    seed: Count = 0
+    epochs: Extent = 100
+    batch: Extent = 32
+    rate: Annotated[float, Meta(gt=0, lt=1e6)] = 0.05
+    momentum: Share = 0.9
+    decay: Amount = 5e-4
+    kernels: Literal[KINDS] = KINDS[0]
+    changes: bool = True
+
+
+class Checkpoint(Struct, kw_only=True):
+    """What a checkpoint says beside its arrays, the parameters' values and velocities."""
+
+    shape: Shape
+    plan: Plan
+    history: list[Epoch]
 
 
 def network(kind, parameters, batch, **options):
@@ -32,7 +55,7 @@ def network(kind, parameters, batch, **options):
 
 
 class Run:
-    """A training run, new or gone on with; :meth:`train` does what is left of it.
+    """A training run, new or gone on with; :meth:`epochs` does what is left of it.
 
     ``learned`` and ``held_out`` are digits of the shape's size. With ``captured`` a step is one CUDA graph.
     Raises ValueError where there are too few digits for a batch.
@@ -43,7 +66,7 @@ class Run:
             raise ValueError(f"--batch {plan.batch}: must be at most {len(learned)}, the digits there are")
         self.plan, self.shape, self.learned, self.held_out = plan, shape, learned, held_out
         self.steps = len(learned) // plan.batch  # of an epoch; a rest that fills no batch waits for another order
-        self.epoch, self.step, self.history = 0, 0, []
+        self.history = []
         self.parameters = Parameters(shape, plan.seed)
         self._net = network(
             plan.kernels, self.parameters, plan.batch, steps=self.steps, momentum=plan.momentum, decay=plan.decay
@@ -58,7 +81,12 @@ class Run:
         self._rates = cuda.to_device(np.zeros(self.steps, np.float32))
         self.launches, self._work = None, self._launch
         if captured:
-            self._capture()
+            from .graph import Graph
+
+            before = self.parameters.values.copy_to_host(), self.parameters.velocities.copy_to_host()
+            self._work = Graph(self._launch)
+            self.launches = self._work.kernels
+            self.parameters.restore(*before)
 
     def _launch(self):
         """The kernels of a step, the next batch first."""
@@ -67,135 +95,73 @@ class Run:
                        net.classes, net.rate)  # fmt: skip
         net.step()
 
-    def _capture(self):
-        from .graph import Graph
-
-        before = self.parameters.values.copy_to_host(), self.parameters.velocities.copy_to_host()
-        self._work = Graph(self._launch)
-        self.launches = self._work.kernels
-        self.parameters.restore(*before)
-
-    @property
-    def done(self):
-        return self.epoch >= self.plan.epochs
-
     def _begin(self):
-        """Put the epoch's batches, changes and rates where the kernels find them, and its number of the step."""
-        plan, net = self.plan, self._net
-        random = np.random.default_rng([plan.seed, self.epoch])
-        count = self.steps * plan.batch
+        """Put the next epoch's batches, changes and rates where the kernels find them, and the number of its step."""
+        plan, epoch, count = self.plan, len(self.history), self.steps * self.plan.batch
+        random = np.random.default_rng([plan.seed, epoch])
         self._order.copy_to_device(random.permutation(len(self.learned))[:count].astype(np.int32))
-        changes = batches.drawn(random, count, **CHANGES) if plan.changes else batches.unchanged(count)
+        changes = batches.drawn(random, count, **(CHANGES if plan.changes else {}))
         self._changes.copy_to_device(changes.reshape(-1))
-        past = (self.epoch * self.steps + np.arange(self.steps)) / (plan.epochs * self.steps)
+        past = (epoch * self.steps + np.arange(self.steps)) / (plan.epochs * self.steps)
         # half a wave of the cosine (Loshchilov and Hutter 2017, eq. 5), from the rate to 0
         self._rates.copy_to_device((plan.rate * 0.5 * (1 + np.cos(np.pi * past))).astype(np.float32))
-        net.counter.copy_to_device(np.full(1, self.step, np.int64))
+        self._net.counter.copy_to_device(np.zeros(1, np.int64))
 
-    def train(self, stop=lambda: False, on_step=lambda: None, on_epoch=lambda epoch: None):
-        """Train until the plan is done, or until ``stop`` says so after a step; what is said of each epoch is kept.
-
-        Raises DivergedError. The run is then as it was when the epoch began, or went on.
-        """
-        while not self.done:
-            before = self._state()
+    def epochs(self):
+        """Train until the plan is done; yields what came of each epoch. Raises ValueError where the loss diverges."""
+        while len(self.history) < self.plan.epochs:
             began = time.perf_counter()
             self._begin()
-            stopped = False
-            while self.step < self.steps and not stopped:
+            for _ in range(self.steps):
                 self._work()
-                self.step += 1
-                on_step()
-                stopped = stop()
             cuda.synchronize()
             seconds = time.perf_counter() - began
-            self._require_finite(before)
-            if self.step < self.steps:
-                return
-            losses = self._net.losses.copy_to_host()
-            loss, accuracy = self.look()
-            if not np.isfinite(loss):
-                message = self._said(self.epoch + 1, self.steps, f"{loss} on the held-out digits")
-                self._restore(*before)
-                raise DivergedError(message)
-            self.history.append(Epoch(float(losses.mean(dtype=np.float64)), loss, accuracy, seconds))
-            self.epoch, self.step = self.epoch + 1, 0
-            on_epoch(self.history[-1])
-            if stopped:
-                return
-
-    def _require_finite(self, before):
-        losses = self._net.losses.copy_to_host().reshape(self.steps, -1)[: self.step].mean(axis=1)
-        wrong = np.flatnonzero(~np.isfinite(losses))
-        if not len(wrong) and np.isfinite(self.parameters.values.copy_to_host()).all():
-            return
-        step = int(wrong[0]) if len(wrong) else self.step - 1
-        said = losses[step] if len(wrong) else "finite, a parameter is not"
-        message = self._said(self.epoch + 1, step + 1, said)
-        self._restore(*before)
-        raise DivergedError(message)
-
-    def _said(self, epoch, step, loss):
-        return (
-            f"epoch {epoch}, step {step}: the loss is {loss}: what was learned before this epoch is kept; "
-            f"go on with a smaller --rate than {self.plan.rate:g}"
-        )
+            loss = float(self._net.losses.copy_to_host().mean(dtype=np.float64))
+            held_out_loss, accuracy = self.look()
+            values = self.parameters.values.copy_to_host()
+            if not (np.isfinite(loss) and np.isfinite(held_out_loss) and np.isfinite(values).all()):
+                raise ValueError(
+                    f"epoch {len(self.history) + 1}: the loss is {loss}, {held_out_loss} on the held-out digits: "
+                    f"go on from the checkpoint, or start anew, with a smaller --rate than {self.plan.rate:g}"
+                )
+            found = Epoch(loss=loss, held_out_loss=held_out_loss, held_out_accuracy=accuracy, seconds=seconds)
+            self.history.append(found)
+            yield found
 
     def look(self):
         """Loss and accuracy on the held-out digits."""
         self._test.forward()
-        losses = self._test.losses.copy_to_host().mean(dtype=np.float64)
-        return float(losses), float((self.answers() == self.held_out.labels).mean())
+        loss = self._test.losses.copy_to_host().mean(dtype=np.float64)
+        return float(loss), float((self.answers() == self.held_out.labels).mean())
 
     def answers(self):
         """What the network says the held-out digits are, as of the last look."""
         return self._test.said.copy_to_host()
 
-    def _state(self):
-        p = self.parameters
-        arrays = [a.copy_to_host() for a in (p.values, p.velocities, self._net.losses)]
-        return self.epoch, self.step, list(self.history), *arrays
-
-    def _restore(self, epoch, step, history, values, velocities, losses):
-        self.epoch, self.step, self.history = epoch, step, history
-        self.parameters.restore(values, velocities)
-        self._net.losses.copy_to_device(losses)
-
     def save(self, path):
-        """Write a checkpoint; raises StoreError."""
-        epoch, step, history, values, velocities, losses = self._state()
-        arrays = {"values": values, "velocities": velocities, "losses": losses}
-        checkpoint.save(path, self.plan, self.shape, State(epoch, step, self._digits(), history), arrays)
+        """Write a checkpoint, whole or not at all; raises StoreError."""
+        said = json.dumps(to_builtins(Checkpoint(shape=self.shape, plan=self.plan, history=self.history)))
+        values, velocities = self.parameters.values.copy_to_host(), self.parameters.velocities.copy_to_host()
+        content = io.BytesIO()
+        np.savez(content, said=np.frombuffer(said.encode(), np.uint8), values=values, velocities=velocities)
+        store.write(path, content.getvalue())
 
-    def _digits(self):
-        return len(self.learned), len(self.held_out)
-
-    def resume(self, path, given):
-        """Go on from a checkpoint. ``given`` are the options that were asked for: they must be the checkpoint's.
-
-        Only the rate may be another. Raises ValueError naming what does not fit, StoreError.
-        """
-        plan, state, arrays = checkpoint.load(path, self.shape)
-        for name, value in given.items():
-            if name != "rate" and getattr(plan, name) != value:
-                found = getattr(plan, name)
-                raise ValueError(f"--{name} {value}: the checkpoint's run has {found}: leave the option out")
-        here, ours = store.shown(path), self._digits()
-        if state.digits != ours:
-            raise ValueError(f"{here}: is of a run with {state.digits} digits, learned and held out; here are {ours}")
-        for name, value, most in (("epoch", state.epoch, plan.epochs), ("step", state.step, self.steps - 1)):
-            if value > most:
-                raise ValueError(f"{here}: {name} is {value}, must be at most {most}")
-        for name, value, wanted in (
-            ("epochs in the history", len(state.history), state.epoch),
-            ("losses", arrays["losses"].size, self._net.losses.size),
-        ):
-            if value != wanted:
-                raise ValueError(f"{here}: {name}: {value}, must be {wanted}")
-        self._restore(state.epoch, state.step, state.history, **arrays)
+    def resume(self, history, values, velocities):
+        """Go on from what :func:`load` found."""
+        self.history = history
+        self.parameters.restore(values, velocities)
 
 
-def planned(path, shape, given):
-    """The plan of a checkpoint's run, with the rate that is given, if one is; raises as :func:`checkpoint.load`."""
-    plan, _, _ = checkpoint.load(path, shape)
-    return replace(plan, **{name: value for name, value in given.items() if name == "rate"})
+def load(path, shape):
+    """A checkpoint's plan, history, values and velocities; raises StoreError, or ValueError where it is of no such
+    network."""
+    content = store.read_bytes(path)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            said = schema.read(json.loads(bytes(file["said"])), Checkpoint)
+            values, velocities = file["values"], file["velocities"]
+    except (BadZipFile, EOFError, KeyError, OSError, ValueError) as error:
+        raise ValueError(f"{store.shown(path)}: is no checkpoint of this network ({error!s:.80})") from None
+    if said.shape != shape or {values.shape, velocities.shape} != {(shape.offsets["end"],)}:
+        raise ValueError(f"{store.shown(path)}: is of a network of another shape")
+    return said.plan, said.history, values, velocities
