@@ -267,9 +267,10 @@ def _limiter(record: Record, preset: str, step: str) -> str:
 
 
 @kind("worth", TABLES)
-def worth(record: Record) -> Table:
-    """Every step beside the one it grew from, the largest gain first, and what warps waited for, before and now. The
-    note names the steps that were not measured."""
+def worth(record: Record, *slugs: str) -> Table:
+    """``[SLUG ...]``: every step beside the one it grew from, the largest gain first, on further cards, too, by their
+    records' names; and what warps waited for, before and now. The note names the steps that were not measured."""
+    cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
     rows, timed, lacking = [], [], []
     for step, preset, gain in speeds.worths(record):
         if gain is None:
@@ -278,15 +279,23 @@ def worth(record: Record) -> Table:
         timed.append(record.rows(preset)[step.name])
         before = speeds.origin(step) or ""
         idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
-        said = f"**{gain.text}: a loss**" if gain.shown < 1 else gain.text
+        factors = [_factor(card, preset, step.name, before) for card in cards]
         waits = (_limiter(record, preset, name) for name in (before, step.name))
-        rows.append([idea, f"`{before}`", preset, said, *waits])
+        rows.append([idea, f"`{before}`", preset, *factors, *waits])
     if not rows:
         raise UnmeasuredError("any step and the one it grew from")
-    header = ["step and its idea", "grew from", "problem", "times as fast", "waited for", "waits for"]
-    note = f"Medians on one {machine(record, timed)}."
+    header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
+    header += ["waited for", "waits for"]
+    note = f"Medians on one {machine(record, timed)}; waits by the hardware counters of the {record.gpu_name}."
     note += f" Not measured beside the step they grew from: {', '.join(lacking)}." if lacking else ""
     return Table(header, rows, note, left=[*header[:3], *header[-2:]])
+
+
+def _factor(card: Record, preset: str, step: str, before: str) -> str:
+    """How many times as fast a step is as the one before, marked where it is a loss, or one of the times older."""
+    gain = speeds.gain(card, preset, step)
+    said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
+    return aged(said, any(current.older(row, name) for name in (before, step) if (row := card.row(preset, name))))
 
 
 # --- of the lessons themselves ---

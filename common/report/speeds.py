@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
-from common.catalog.problems import Problem
+from common.catalog.problems import DEFAULT_PRESET, Problem
 from common.records import records
 from common.records.entries import PeerRow, Row, StepRow
 from common.records.records import Record
@@ -33,6 +33,10 @@ _METHODS = {
 ROOFLINES = ("gemm", "conv2d")  # ladders that have one
 FEWER = ("Winograd", "FFT", "fewer multiply-adds")
 """How a library computes where that is not the definition's multiply-adds; the last where no name says how."""
+
+
+# Presets besides the one that a step is shown on, on which an idea is worth something else, or nothing.
+_FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), "wgrad": ("wgrad-resnet50-conv2",)}
 
 
 # --- rows of one preset ---
@@ -115,6 +119,12 @@ def origin(step: Step) -> str | None:
     return step.builds_on if step.builds_on in on_ladder else step.predecessor
 
 
+def main_presets(step: Step) -> list[str]:
+    """The one that the step is shown on, and where that is its ladder's first, others."""
+    usual = catalog.usual_preset(step)
+    return [usual, *(_FURTHER.get(step.ladder, ()) if usual == DEFAULT_PRESET[step.ladder] else ())]
+
+
 @figures.kind("worth")
 def gain(record: Record, preset: str, step: str) -> Figure | None:
     """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
@@ -129,7 +139,7 @@ def gain(record: Record, preset: str, step: str) -> Figure | None:
 
 
 def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
-    """Every step but the ladders' first, with the preset that it is shown on, and its gain: by gain."""
-    found = [(step, catalog.usual_preset(step)) for step in catalog.steps() if origin(step)]
+    """Every step but the ladders' first, with the presets that it is shown on, and its gains: by gain."""
+    found = [(step, preset) for step in catalog.steps() if origin(step) for preset in main_presets(step)]
     gains = [(step, preset, gain(record, preset, step.name)) for step, preset in found]
     return sorted(gains, key=lambda one: -one[2].value if one[2] else math.inf)
