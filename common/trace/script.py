@@ -65,6 +65,7 @@ class Program:
         self.unknown: list[str] = []
         self.faults: list[Fault] = []
         self._launches: dict[Any, int] = {}
+        self._launched: dict[Any, Any] = {}  # kernels, by their functions
         self._lock = threading.RLock()
 
     @contextmanager
@@ -108,6 +109,7 @@ class Program:
             given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
             limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
             count = self._launches[function] = self._launches.get(function, 0) + 1
+            self._launched[function] = kernel
             self.tracer.recording = count <= _RECORDED
             launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
             try:
@@ -175,6 +177,10 @@ class Program:
                 if one.kind != "negative-index":
                     kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
             kernel.launches = self._launches[function]
+            for line in sorted(set(_widened(self._launched[function]))):
+                kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
+                text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
+                kernel.notes[f"line {line} {text}"] = 1
         return found
 
 
@@ -197,6 +203,19 @@ def _called(kernel: Any) -> list[Any]:
             if named and inspect.isfunction(getattr(other, "py_func", other)) and other not in found:
                 found.append(other)
     return found
+
+
+def _widened(kernel: Any) -> Iterator[int]:
+    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64."""
+    for made in [made for one in _called(kernel) for made in getattr(one, "overloads", {}).values()]:
+        annotated = getattr(made, "typed", made).type_annotation
+        kinds = annotated.typemap
+        for one in [one for block in annotated.blocks.values() for one in block.body]:
+            value: Any = getattr(one, "value", None)
+            if getattr(value, "op", "") in ("binop", "inplace_binop"):
+                sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
+                if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
+                    yield one.loc.line
 
 
 def _plain(argument: Any) -> Any:

@@ -57,6 +57,31 @@ def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
     assert any("4 of 100 elements, the first at 96" in note for note in found.notes)
 
 
+def test_each_line_on_which_a_float32_meets_a_float64_is_noted(write):
+    path = write("wide.py", WIDE)
+    found = script.run(path, [])
+    lines = [n for n, line in enumerate(WIDE.splitlines(), 1) if line.endswith("# wide")]
+    said = " ".join(note for kernel in found.kernels for note in kernel.notes)
+    assert found.status == "right"
+    assert [int(n) for n in re.findall(r"line (\d+) computes in float64, as a float32 meets one", said)] == lines
+
+
+WIDE = """
+import numpy as np
+from numba import cuda, float32
+
+@cuda.jit
+def k(x):
+    i = cuda.grid(1)
+    x[i] = x[i] / 3.0  # wide
+    x[i] = x[i] * float32(0.5)
+    total = 0.0
+    total += x[i]  # wide
+    x[i] = total
+
+k[1, 32](np.ones(32, np.float32))
+"""
+
 HELD = """
 import numpy as np
 from numba import cuda
