@@ -22,6 +22,9 @@ from common.timing import measuring
 
 
 def grade_files(options: argparse.Namespace) -> int:
+    for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
+        if value is not None and not 0 < value < 1e6:
+            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
     files, folder, left_out = folders.to_grade(options.targets)
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")

@@ -105,13 +105,15 @@ def choose(path: Path, wanted: str | None) -> Event:
     if wanted is None:
         now = sha(store.read_bytes(path)) if path.exists() else ""
         fitting = [event for event in known if event.source != now]
+        if not fitting:
+            raise HistoryError(f"{name}: its history has no other version than the file's present one")
     elif wanted.isdigit() and int(wanted) <= len(known):
         fitting = known[int(wanted) - 1 : int(wanted)]
     else:
         fitting = [event for event in known if event.source.startswith(wanted) and len(wanted) >= _SHORTEST_HASH]
     if not fitting or (wanted and len({event.source for event in fitting}) > 1):
         raise HistoryError(
-            f"{wanted or 'another source'!r} names no entry of {name}: must be a number from 1 to {len(known)}, or a "
+            f"{wanted!r} names no entry of {name}: must be a number from 1 to {len(known)}, or a "
             f"hash's first {_SHORTEST_HASH} digits or more, as python -m common history {name} shows them"
         )
     return fitting[-1]

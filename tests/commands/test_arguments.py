@@ -152,6 +152,8 @@ REFUSED = {
     "check gemm_naive conv2d_naive --file x.py": ["--file x.py", "one STEP", "2 are named"],
     "check gemm_naive --file lost.py": ["lost.py", "no such file"],
     "check gemm_naive --file lessons": ["--file lessons", "no such file"],
+    "grade 01.1 --seconds 0": ["--seconds 0", "more than 0"],
+    "grade 01.1 --workers -1": ["--workers -1", "more than 0"],
     "inspect gemm_naive --problem photo": ["'photo' is a conv2d problem", "gemm-4096"],
     "diff gemm_naive gemm_nave": ["'gemm_nave' is unknown"],
     "diff gemm_naive": ["gemm_naive starts its ladder", "compare it with"],
