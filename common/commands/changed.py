@@ -88,7 +88,7 @@ def _work(
 ) -> Iterator[tuple[str, Any]]:  # fmt: skip
     """Check each step of ``rest``, into ``found``, and keep what is right; with ``rows`` time each as soon as it is
     right, while others are compiled: with all processors busy FP32 steps took the time that they take alone, to
-    0.15%. At last the ceilings, and again what ran at a low clock."""
+    0.6%. At last the ceilings, and again what ran at a low clock."""
     for step in steps:
         if step in rest:
             found[step.name] = list(checking.of([step]))
