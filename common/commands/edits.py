@@ -56,7 +56,8 @@ def reset(options: argparse.Namespace) -> int:
         files = shipped.files(chosen[0]) if chosen else [_file_of(wanted)]
     except ValueError:
         numbers = ", ".join(name[:2] for name in lessons)
-        text = f"LESSON={wanted}: must be one of {numbers}, or the name of a step, a helper or an exercise"
+        given = f"LESSON={wanted}" if wanted else "no lesson is named"
+        text = f"{given}: must be one of {numbers}, or the name of a step, a helper or an exercise"
         raise ValueError(text) from None
     for path in files:
         original = shipped.text(path)

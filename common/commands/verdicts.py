@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, problems, store
+from common.catalog import problems, store
 from common.catalog.catalog import Step
 from common.check import loading, run
 from common.commands import console
@@ -21,7 +21,7 @@ from common.explain.faults import cut
 from common.report import tables, traces
 from common.report.traces import Kept
 from common.run.messages import Outcome
-from common.timing import timing
+from common.timing import measuring
 from common.timing.ceilings import Ceilings
 from common.trace.messages import Traced
 
@@ -102,9 +102,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
 
 
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
-    fp32 = [o for o in outcomes if o.status == "right" and not catalog.on_tensor_cores(o.step, o.problem)]
-    behind = timing.slow([o.time.sm_mhz for o in fp32])
-    slow = {(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow}
+    slow = [(step.name, preset) for step, preset in measuring.at_a_low_clock(outcomes)]
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
         console.say().print(tables.times(rows, ceilings, gpu, {name for name, where in slow if where == preset}))

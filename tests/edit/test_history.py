@@ -215,7 +215,8 @@ def test_comments_and_layout_are_no_edit(lessons, git):
 def test_a_lesson_that_is_none_is_a_mistake(call, lesson):
     code, said = call("reset", *([lesson] if lesson else []))
     assert code == UNUSABLE
-    assert f"LESSON={lesson}: must be one of 01, 02, 03, 04" in " ".join(said.split())
+    given = f"LESSON={lesson}" if lesson else "no lesson is named"
+    assert f"{given}: must be one of 01, 02, 03, 04" in " ".join(said.split())
 
 
 # --- the store ---
