@@ -7,7 +7,9 @@ NaN are not among them: no step promises anything for those.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ Array = NDArray[Any]
 
 # What sums for an output of float16 stay below, whose largest number is 65,504: room for an element that is changed.
 FLOAT16_LIMIT = 64_000
+POOL = 4_194_301  # so many elements at most are drawn, and repeated: a prime, so that no extent of an array divides it
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
 _INTEGERS = {FLOAT16: 2**11, UINT8: 16, UINT16: 256}  # and these up to here
@@ -60,12 +63,17 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
         return _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
     largest = max(1, min(8, math.isqrt(reference.exact_below(problem, algorithm) // problem.reduction)))
 
-    def draw(shape: tuple[int, ...]) -> Array:
-        values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
-        values *= rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
+    def draw(count: int) -> Array:
+        values = rng.integers(1, largest, count, dtype=np.int8, endpoint=True)
+        values *= rng.integers(0, 1, count, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
         return codes.held(values, problem.input_dtype)
 
-    return draw(problem.input_shape), draw(problem.weight_shape)
+    return _repeated(draw, problem.input_shape), _repeated(draw, problem.weight_shape)
+
+
+def _repeated(draw: Callable[[int], Array], shape: tuple[int, ...]) -> Array:
+    """An array of what ``draw`` draws so many of: POOL at most, over and over."""
+    return np.resize(draw(min(math.prod(shape), POOL)), shape)
 
 
 def pruned(weight: Array, algorithm: str | None) -> Array:
@@ -77,31 +85,40 @@ def pruned(weight: Array, algorithm: str | None) -> Array:
     fours = np.zeros((-(-K // 4) * 4, N), weight.dtype)
     fours[:K] = weight
     fours = fours.reshape(-1, 4, N)
-    order = np.argsort(-np.abs(fours.astype(np.float64)), axis=1, kind="stable")
-    np.put_along_axis(fours, order[:, 2:], 0, axis=1)
+    magnitudes = np.abs(fours.astype(np.float32))
+    above = np.zeros(fours.shape, np.int8)  # how many of the other three come before it
+    for first, second in itertools.combinations(range(4), 2):
+        kept = magnitudes[:, first] >= magnitudes[:, second]
+        above[:, second] += kept
+        above[:, first] += ~kept
+    fours[above > 1] = 0
     return fours.reshape(-1, N)[:K].copy()
 
 
 def _bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int8]:
     """All of int8, -128 and 127 among them, but zero."""
-    values = rng.integers(-128, 127, shape, dtype=np.int8)
-    values[values >= 0] += 1
-    return values
+
+    def draw(count: int) -> Array:
+        values = rng.integers(-128, 127, count, dtype=np.int8)
+        values[values >= 0] += 1
+        return values
+
+    return _repeated(draw, shape)
 
 
 def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]:
     """Integers whose sums, one sign each but for an eighth of the elements, are not far below the limit."""
     largest = max(1, math.isqrt(FLOAT16_LIMIT // problem.reduction))
 
-    def draw(shape: tuple[int, ...]) -> NDArray[np.int16]:
-        values = rng.integers(1, largest, shape, dtype=np.int16, endpoint=True)
-        values[rng.integers(0, _AGAINST, shape, dtype=np.int8) == 0] *= -1
-        return values
+    def draw(count: int) -> Array:
+        values = rng.integers(1, largest, count, dtype=np.int16, endpoint=True)
+        values[rng.integers(0, _AGAINST, count, dtype=np.int8) == 0] *= -1
+        return codes.held(values, problem.input_dtype)
 
-    x, weight = draw(problem.input_shape), draw(problem.weight_shape)
-    filters = np.moveaxis(weight, problem.arrays[1].index(_common(problem, 1, 2)), -1)
-    filters *= rng.integers(0, 1, filters.shape[-1], dtype=np.int16, endpoint=True) * np.int16(2) - np.int16(1)
-    return codes.held(x, problem.input_dtype), codes.held(weight, problem.input_dtype)
+    x, weight = _repeated(draw, problem.input_shape), _repeated(draw, problem.weight_shape)
+    filters = np.moveaxis(weight.view(np.uint16), problem.arrays[1].index(_common(problem, 1, 2)), -1)
+    filters ^= (rng.integers(0, 1, filters.shape[-1], np.int16, endpoint=True) == 0).astype(np.uint16) << 15  # signs
+    return x, weight
 
 
 def special(
@@ -200,11 +217,12 @@ def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[
     """Input and weight drawn from the standard normal distribution, and rounded to their dtype; of int8, 32 times
     such numbers. ``algorithm`` as for :func:`integers`."""
     rng = np.random.default_rng(seed)
-    x, weight = (rng.standard_normal(shape, dtype=np.float32) for shape in problem.shapes[:2])
-    if problem.input_dtype == INT8:
-        return _nearest_byte(32 * x), _nearest_byte(32 * weight)
-    return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.input_dtype), algorithm)
 
+    def draw(count: int) -> Array:
+        values = rng.standard_normal(count, dtype=np.float32)
+        if problem.input_dtype == INT8:
+            return np.clip(np.rint(32 * values), -128, 127).astype(np.int8)
+        return codes.held(values, problem.input_dtype)
 
-def _nearest_byte(values: Array) -> NDArray[np.int8]:
-    return np.clip(np.rint(values), -128, 127).astype(np.int8)
+    x, weight = (_repeated(draw, shape) for shape in problem.shapes[:2])
+    return x, pruned(weight, algorithm)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -153,6 +154,8 @@ def let_go() -> None:
         from numba import cuda
 
         cuda.current_context().deallocations.clear()
+        if "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()
 
 
 def found(verdict: check.Verdict) -> StepResult:
@@ -223,6 +226,8 @@ def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
 
 
 _held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
+beside: dict[object, Any] = {}
+"""What else is held for that problem, such as a library's call with its operands."""
 
 
 def operands(problem: Problem, seed: int, module: Any) -> fullsize.Operands:
@@ -240,6 +245,7 @@ def operands(problem: Problem, seed: int, module: Any) -> fullsize.Operands:
 def drop() -> None:
     """After a step that may have written anywhere, nothing that was held can be trusted."""
     _held.clear()
+    beside.clear()
     let_go()
 
 
