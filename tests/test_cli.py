@@ -13,6 +13,7 @@ import kernels
 import mutants
 import pytest
 from processes import python
+from sampling import one_of_each
 
 from common.catalog import catalog, device
 from common.timing import measuring
@@ -63,12 +64,15 @@ def _heed_signals():
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(
     ("words", "number", "code"),
-    [
-        (("check", "gemm_naive", "--sim"), "SIGINT", 130),
-        (("trace", "gemm_naive"), "SIGTERM", 143),  # starts fewer processes
-        (("trace", "gemm_naive"), "SIGHUP", 129),
-    ],
-    ids=["SIGINT", "SIGTERM", "SIGHUP"],
+    one_of_each(
+        [
+            (("check", "gemm_naive", "--sim"), "SIGINT", 130),
+            (("trace", "gemm_naive"), "SIGTERM", 143),  # starts fewer processes
+            (("trace", "gemm_naive"), "SIGHUP", 129),
+        ],
+        lambda _: "a signal",
+    ),
+    ids=str,
 )
 def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_path, words, number, code):
     began = tmp_path / "began"

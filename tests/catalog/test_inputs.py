@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.catalog import inputs, reference
-from common.catalog.problems import RAGGED, Conv2d, Gemm, Wgrad
+from common.catalog.problems import RAGGED, Conv2d, Gemm, Hgemm, Wgrad
 
 SMALL = [
     *(p for ladder in ("gemm", "conv2d", "conv3d", "dgrad", "wgrad") for p in RAGGED[ladder]),
@@ -46,3 +46,17 @@ def test_a_seed_gives_the_same_operands_and_another_seed_others(draw):
     for same, again, other in zip(draw(problem, 5), draw(problem, 5), draw(problem, 6), strict=True):
         np.testing.assert_array_equal(same, again)
         assert (same != other).mean() > 0.5
+
+
+def test_a_large_array_repeats_what_was_drawn_and_no_row_equals_another(monkeypatch):
+    monkeypatch.setattr(inputs, "POOL", 997)
+    for draw in (inputs.integers, inputs.normals):
+        for x in draw(Hgemm(M=64, N=64, K=64), 0):
+            assert len(np.unique(x, axis=0)) == len(np.unique(x, axis=1).T) == 64
+            np.testing.assert_array_equal(np.abs(x.flat[997:]), np.abs(x.flat[:-997]))
+
+
+def test_of_every_four_weights_the_two_largest_are_kept_and_of_equals_the_first():
+    column = np.array([1, -3, 2, 2, 5, 5, -5, 5, 0, 0, 1, 0, 4], np.float16)
+    kept = [0, -3, 2, 0, 5, 5, 0, 0, 0, 0, 1, 0, 4]
+    np.testing.assert_array_equal(inputs.pruned(column[:, None], reference.PRUNED)[:, 0], kept)

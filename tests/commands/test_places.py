@@ -9,6 +9,7 @@ import pytest
 import texts
 from copies import copied
 from processes import python
+from sampling import some_days
 
 from common.catalog import catalog
 from common.records import records
@@ -53,6 +54,7 @@ def play(checkout):
     shutil.rmtree(checkout / ".workbook", ignore_errors=True)
 
 
+@some_days("places")
 def test_what_a_user_measures_and_draws_leaves_the_checkout_as_it_was(play, checkout):
     changed, said = play(
         SHIPPED, ["bench", "gemm_naive", "--problem", "gemm-2048"], ["sweep", "gemm_tuned", "--problem", "gemm-2048"],

@@ -1,6 +1,6 @@
 """The transcript on page lessons/EDITING.md is what the tools print: a bug made, found by their words, and mended.
 
-``WRITE_TRANSCRIPT=1 python -m pytest tests/commands/test_transcript.py`` writes it anew.
+``WORKBOOK_ALL=1 WRITE_TRANSCRIPT=1 python -m pytest tests/commands/test_transcript.py`` writes it anew.
 """
 
 import os
@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from processes import python
+from sampling import some_days
+
+pytestmark = some_days("transcript")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "lessons/EDITING.md"

@@ -32,7 +32,7 @@ from common.trace import trace
 ONE = "gemm_one_dimension"
 LAUNCH = "def launch(a, b, c):\n"
 KERNELS = [one for one in exercises.everything() if one.kind != "predict"]
-TRIED = some(KERNELS, 12, 2)  # what costs seconds each
+TRIED = some(KERNELS, 40, 1)  # what costs seconds each
 WRONG = store.read_toml(Path(__file__).parent / "wrong_answers.toml")["wrong"]
 WRONG_TRIED = some(range(len(WRONG)), 40, 4)
 
@@ -622,7 +622,7 @@ class TestOnGpu:
     def machine(cls):
         return measuring.measure_device()
 
-    @pytest.mark.parametrize("exercise", some(KERNELS, 10, 4), ids=lambda one: one.number)
+    @pytest.mark.parametrize("exercise", some(KERNELS, 20, 2), ids=lambda one: one.number)
     def test_a_solution_passes(self, exercise, write, machine):
         verdict = graded(write, exercise.name, solved(exercise.name), machine)
         assert verdict.passed, verdict.reasons

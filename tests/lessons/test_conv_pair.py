@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from numba import cuda
+from sampling import some_days
 
 from common.catalog import catalog, reference
 from common.catalog.problems import Conv3d, on_ladder
@@ -138,6 +139,7 @@ def test_a_wrong_kernel_is_found(mistake, write):
     assert faults or (got != pair.expected(lambda sums: np.maximum(sums, 0))).any()
 
 
+@some_days("registers of a pair")
 def test_sums_stay_in_registers_and_it_takes_no_more_than_the_first_convolution_alone():
     problem = on_ladder("hconv3d", Conv3d(N=1, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1))
     shapes = *(shape for shape, _ in problem.operands), (256, 1, 1, 1, 64), (*problem.output_shape[:4], 256)

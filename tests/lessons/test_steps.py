@@ -55,7 +55,7 @@ def falls_back(step, problem):
     return hasattr(module(step), "unaligned") and step.requires == "9.0a" and not mapped
 
 
-RAGGED = [(step, problem) for step in some(FILES, 3, 12) for problem in problems.RAGGED[step.ladder]]
+RAGGED = [(step, problem) for step in some(FILES, 6, 6) for problem in problems.RAGGED[step.ladder]]
 # each shape, and each step in its own kernel and in that which it falls back to
 CHOSEN = covering(RAGGED, lambda case: case[1], lambda case: (case[0], falls_back(*case)))
 

@@ -11,7 +11,7 @@ import pytest
 import texts
 from made import counters, disassembly, kernel, kernel_card
 from processes import python
-from sampling import some
+from sampling import some, some_days
 
 from common.catalog import cache, catalog, problems, schema
 from common.machine_code import codegen, summaries
@@ -212,6 +212,7 @@ def test_a_path_may_hold_what_ptx_cannot_write(call, tmp_path):
 NO_TOOLS = "from cuda import pathfinder\npathfinder.find_nvidia_binary_utility = lambda name: None\n"
 
 
+@some_days("without the assembler")
 def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(write, monkeypatch):
     paths = [path for path in os.environ["PATH"].split(os.pathsep) if not Path(path, "ptxas").exists()]
     monkeypatch.setenv("PATH", os.pathsep.join(paths))

@@ -9,6 +9,7 @@ import pytest
 
 from common.catalog import device, inputs, reference
 from common.catalog.problems import DEFAULT_PRESET, PRESETS, RAGGED
+from common.check import loading
 from common.report import speeds
 from common.timing import peers, timing
 
@@ -26,8 +27,9 @@ def test_tf32_is_asked_of_cards_that_have_it(capability, wanted, monkeypatch):
 
 @pytest.fixture
 def library(monkeypatch):
-    """A library with two layouts, the second faster; gives what it was asked for."""
+    """A library with two layouts, the second faster; gives the precisions that it was asked for."""
     asked = []
+    monkeypatch.setattr(loading, "beside", {})
     monkeypatch.setitem(
         sys.modules, "torch",
         SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)),
@@ -60,12 +62,23 @@ class Stopwatch:
 def test_a_step_is_timed_in_turn_with_the_faster_layout(library, preset, precision, peer):
     found = peers.measure_beside(lambda: "step", PRESETS[preset], precision, Stopwatch())
     assert found.peer == peer
-    assert library == [peer.split()[1]]
+    assert set(library) == {peer.split()[1]}
     assert found.first.median_ms == 1.0  # the library's
     assert found.second.p20_ms == 0.8
     assert found.ratio == pytest.approx(1.25)  # above 1: the step is faster
     assert found.ratio_p20 == pytest.approx(1.0)
     assert found.ratio_p80 == pytest.approx(1.25)
+
+
+def test_the_layout_is_found_once_for_all_steps_on_a_problem(library, monkeypatch):
+    tried = []
+    monkeypatch.setattr(peers, "fastest", lambda problem, *_: (tried.append(problem), ("NHWC", lambda: "NHWC"))[1])
+    one, other = PRESETS["hgemm-4096"], PRESETS["hgemm-8192"]
+    for problem in (one, one, other, one):
+        assert peers.measure_beside(lambda: "step", problem, "fp32", Stopwatch()).first.median_ms == 1.0
+        assert list(loading.beside) == [(problem, "FP16")]  # operands of one problem at a time
+    assert tried == [one, other, one]
+    assert library == ["FP16"] * 4  # others may have asked for another precision in between
 
 
 @pytest.mark.parametrize("problem", [*RAGGED["conv3d"], *RAGGED["dgrad"], *RAGGED["wgrad"]], ids=repr)
