@@ -25,11 +25,18 @@ def some(cases: Sequence[Case], every: int, drawn: int = 4) -> list[Case]:
     return [cases[number] for number in numbers if number % every == 0 or number in chosen]
 
 
-def some_days(name: str) -> pytest.MarkDecorator:
-    """A mark for what takes seconds: tried every third day, by its name, so that each day has its share of such."""
+NOT_TODAY = "tried every third day (WORKBOOK_DAY), and with WORKBOOK_ALL=1"
+
+
+def not_today(name: str) -> bool:
+    """Is what takes seconds left out today? By its name it is tried every third day, so each day has its share."""
     turn = (date.fromisoformat(DAY).toordinal() + zlib.crc32(name.encode())) % 3
-    left_out = turn > 0 and not os.environ.get("WORKBOOK_ALL")
-    return pytest.mark.skipif(left_out, reason="tried every third day (WORKBOOK_DAY), and with WORKBOOK_ALL=1")
+    return turn > 0 and not os.environ.get("WORKBOOK_ALL")
+
+
+def some_days(name: str) -> pytest.MarkDecorator:
+    """A mark for tests that take seconds (:func:`not_today`)."""
+    return pytest.mark.skipif(not_today(name), reason=NOT_TODAY)
 
 
 def covering(cases: Sequence[Case], *kinds: Callable[[Case], Hashable]) -> list[Case]:

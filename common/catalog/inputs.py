@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 # What sums for an output of float16 stay below, whose largest number is 65,504: room for an element that is changed.
 FLOAT16_LIMIT = 64_000
-POOL = 4_194_301  # so many elements at most are drawn, and repeated: a prime, so that no extent of an array divides it
+POOL = 4_194_301  # so many elements at most are drawn, then repeated: a prime, which no extent divides
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
 _INTEGERS = {FLOAT16: 2**11, UINT8: 16, UINT16: 256}  # and these up to here

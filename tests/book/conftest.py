@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from processes import python
+from sampling import NOT_TODAY, not_today
 
 from common.commands import pictures
 
@@ -15,6 +16,8 @@ FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFram
 @pytest.fixture(scope="session")
 def book():
     """The folder of the built book, and what the command said."""
+    if not_today("the book"):
+        pytest.skip(NOT_TODAY)
     missing = [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"the book needs {', '.join(missing)}: make book")

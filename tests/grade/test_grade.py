@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
-from sampling import some
+from sampling import some, some_days
 
 from common import cli
 from common.catalog import catalog, exercises, problems, store
@@ -118,6 +118,7 @@ def test_a_kernel_is_graded_on_the_shipped_helpers(write, monkeypatch):
     assert "as shipped" in verdict.reasons[0]
 
 
+@some_days("registers of a block")
 def test_a_block_whose_threads_cannot_have_the_registers_is_told_so(write):
     text = solved("hgemm_larger_pipeline").replace("192, 192, 64", "192, 256, 64")
     verdict = graded(write, "hgemm_larger_pipeline", text)

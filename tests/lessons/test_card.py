@@ -15,7 +15,7 @@ from lessons.toolkit import card
 FILES = [*catalog.steps(), *catalog.experiments()]
 ASKING = [step for step in FILES if step.runs_on("8.6") and loading.ASKS in sources.hashes([step.path])]
 OTHERS = [step for step in FILES if step not in ASKING]
-TRIED = [*some(ASKING, len(ASKING), 1), *one_of_each(OTHERS, lambda _: "other")]
+TRIED = [step for kind in (ASKING, OTHERS) for step in one_of_each(kind, lambda _: "one")]
 
 # What a kernel's own arrays and its registers take, only compiling tells. So that is done where it could matter: an
 # array beside dynamic shared memory that leaves less than 16 KiB; registers where more than 256 threads may have 255

@@ -4,7 +4,7 @@ import importlib
 
 import numpy as np
 import pytest
-from sampling import one_of_each
+from sampling import one_of_each, some_days
 
 from common.catalog import catalog, codes, inputs, problems, reference
 from common.check.tasks import TracedBench
@@ -119,6 +119,7 @@ def _error(step, problem):
     return np.sqrt(np.mean((bench.y.get() - right) ** 2) / np.mean(right**2))
 
 
+@some_days("promoted sums")
 def test_promoted_sums_lose_less():
     """PyTorch's on an H100, K = 4,096: 1.3e-3 of the results with sums in the matrix unit, 1.3e-4 promoted."""
     problem = problems.from_shape("fp8gemm", {"M": 8, "N": 8, "K": 4096})
@@ -127,6 +128,7 @@ def test_promoted_sums_lose_less():
     assert promoted < kept / 4
 
 
+@some_days("products of a stage")
 @pytest.mark.parametrize(
     "step", one_of_each(["igemm_wgmma", "fp8gemm_wgmma", "fp8gemm_promoted", "bfgemm_wgmma"], lambda _: "a step")
 )

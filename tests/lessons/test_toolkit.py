@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numba import cuda, types
 from processes import python
+from sampling import some_days
 
 from common.catalog import catalog, inputs, problems
 from common.machine_code import codegen
@@ -46,6 +47,7 @@ def test_the_page_s_kernel_is_right(write, shape):
     np.testing.assert_array_equal(found.output, (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float16))
 
 
+@some_days("the kernel of the page")
 def test_the_page_s_kernel_compiles(write):
     module = catalog.load(write("hgemm_mine.py", KERNEL), "hgemm")
     (launch,) = codegen.distinct(codegen.launches(module, problems.FIRST["hgemm"]))

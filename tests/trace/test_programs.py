@@ -16,7 +16,7 @@ FOLDER = Path(__file__).with_name("programs")
 PROGRAMS = store.read_toml(FOLDER / "right.toml") | store.read_toml(FOLDER / "wrong.toml")
 
 
-@pytest.mark.parametrize("name", some(list(PROGRAMS), 6, 8))
+@pytest.mark.parametrize("name", some(list(PROGRAMS), 8, 6))
 def test_a_program_is_told_for_what_it_is(write, capsys, name):
     """The first word of a program's docstring is its fault's kind; the line of it ends in ``# fault``."""
     text = PROGRAMS[name]
