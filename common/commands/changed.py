@@ -49,13 +49,12 @@ def check_changed(
     console.say_kept(len(found), "verdicts")
     rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
     edits.keep(rest)
-    rows, lacking = _rows(steps, *card, fresh) if card else (None, [])
+    rows = bench.Rows(Record.open(card[0], arguments.folder(False)), quick=True) if card else None
+    pairs = arguments.pairs(steps, None) if card else []
+    lacking = bench.lacking(pairs, rows.record, card[1], beside=False) if rows and card and not fresh else pairs
+    console.say_kept(len(pairs) - len(lacking), "rows")
     ceilings = rows is not None and (fresh or not current.ceilings(rows.record))
-    expected: list[Any] = []
-    for step in steps:
-        expected += [step] * (step in rest) + [pair for pair in lacking if pair[0] is step]
-    expected += ["ceilings"] * ceilings
-    if expected:
+    if expected := range(len(rest) + len(lacking) + ceilings):
         with run.Checking(rest, not card, seed=seed, brief=recorded, timed=lacking) as checking:
             work = _work(steps, rest, checking, checks, found, rows, lacking, ceilings)
             for _ in console.progress("check and time" if card else "check", work, expected, _line):
@@ -70,16 +69,6 @@ def check_changed(
         console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
     verdicts.say_shipped(recorded)
     return outcomes, measuring.latest(rows.outcomes) if rows else []
-
-
-def _rows(
-    steps: list[Step], gpu: device.Gpu, room_bytes: int, fresh: bool
-) -> tuple[bench.Rows, list[tuple[Step, str]]]:
-    """The user's record of this GPU, to be written, and the steps on presets of which it lacks rows."""
-    rows, pairs = bench.Rows(Record.open(gpu, arguments.folder(False)), quick=True), arguments.pairs(steps, None)
-    lacking = pairs if fresh else bench.lacking(pairs, rows.record, room_bytes, beside=False)
-    console.say_kept(len(pairs) - len(lacking), "rows")
-    return rows, lacking
 
 
 def _work(

@@ -143,7 +143,7 @@ def _profile(pairs: Pairs, opened: Opened) -> int:
 def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> int:
     """Count what the tracer counts with the hardware's counters, too."""
     record, key = opened
-    for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
+    for step, problem, entry in console.progress("trace", agreement.refresh(pairs), pairs):
         record.keep("agreement", step.name, {str(problem): entry}, key)
         console.say().print(agreement.table({step.name: {str(problem): entry}}, [step]))
     return RIGHT

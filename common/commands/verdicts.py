@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,7 +26,6 @@ from common.timing import measuring
 from common.timing.ceilings import Ceilings
 from common.trace.messages import Traced
 
-_SUSPECTS = 3  # failed steps that are traced for the reason
 _WIDE = 110
 
 
@@ -92,13 +92,13 @@ def line(one: Outcome) -> str:
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     console.say().print(tables.checks(outcomes))
     console.tell(*words.printed(outcomes))
+    print_complaints(outcomes)
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
-    found = {}
-    for name, one in list(first.items())[:_SUSPECTS]:
-        told = " ".join(fault.what for fault in one.faults)
-        if suspicion := traces.suspicion(one.step, one.problem, file, told):
-            found[name] = suspicion
-    print_complaints(outcomes, found)
+    for name, one in first.items():
+        if block := next((fault.block for fault in one.faults if fault.block), None):
+            command = f'python -m common trace {name} --shape "{one.problem}" --block {",".join(map(str, block))}'
+            command += f" --file {shlex.quote(str(file))}" if file else ""
+            console.tell("    see every access of that block:", f"      {escape(command)}")
 
 
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
@@ -116,12 +116,9 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say_left_out(outcomes)
 
 
-def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
-    """What is wrong and what to look at; what cannot be used goes to standard error.
-
-    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.traces.suspicion`).
-    """
-    for outcome, text in words.told(outcomes, min(console.say().width, _WIDE), suspicions):
+def print_complaints(outcomes: list[Outcome]) -> None:
+    """What is wrong and what to look at; what cannot be used goes to standard error."""
+    for outcome, text in words.told(outcomes, min(console.say().width, _WIDE)):
         (console.complain if outcome.status in ("refused", "unusable") else console.tell)(text)
 
 

@@ -1,13 +1,9 @@
 """Traces: in tables and sentences on a terminal, and every step's as the book shows it, ``results/traces/STEP.json``.
-
-A quick trace also says whether a fault explains a failed check.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +17,6 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
 from common.explain import faults as explained
 from common.report.table import Cell, Table
-from common.run import isolate
 from common.trace import cost, trace
 from common.trace.cost import WORD_BYTES, served_together, wavefronts
 from common.trace.hopper import mbarriers
@@ -32,7 +27,6 @@ KEPT = 12  # requests of each access
 TICKS = 120  # of a pipeline
 _MEMORIES = ("global", "shared", "constant")
 NO_FAULT = "nothing out of bounds, no race, no uninitialised value stored"
-_QUICK_SECONDS = 20.0
 
 
 Kept = dict[str, Any]
@@ -196,22 +190,6 @@ def fault_sentence(fault: explained.Fault) -> str:
     times = f"{fault.count:,} times, first " if fault.count > 1 else ""
     said = f"line {fault.line}: {explained.UNSOUND[fault.kind]}: {fault.what}"
     return f"{said} ({times}by thread {_point(fault.thread or ())} of block {_point(fault.block or ())})"
-
-
-def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str = "") -> tuple[str, str] | None:
-    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none. The
-    command's block is the one that was ``told`` already, if that names one."""
-    tasks = [trace.task(step, problem, file, every=True)]
-    ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
-    kernels = result.trace.kernels if result.trace is not None else []
-    faults = [fault for kernel in kernels for fault in kernel.faults]
-    if not faults:
-        return None
-    worst = min(faults, key=explained.telling)
-    named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
-    place = ",".join(named.groups() if named else map(str, worst.block or ()))
-    command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'
-    return fault_sentence(worst), command + (f" --file {shlex.quote(str(file))}" if file else "")
 
 
 def comparison(traces: dict[str, Traced]) -> str:

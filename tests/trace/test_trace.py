@@ -412,18 +412,6 @@ def test_unusable_arguments(call, words, says):
     assert says in " ".join(err.split())
 
 
-def test_a_failed_check_points_to_the_trace_that_shows_why(here):
-    step, problem = catalog.find("gemm_naive"), Gemm(M=5, N=33, K=2)
-    sentence, command = traces.suspicion(step, problem, mutants.path("gemm_no_guard_m"))
-    assert re.match(r"line \d+: out of bounds: axis 0 of a is read at 5", sentence)
-    assert command.startswith('python -m common trace gemm_naive --shape "M=5 N=33 K=2" --block 0,0,0 --file ')
-    told = "in thread (0, 1, 0) of block (1, 0, 0): a[5, 0]: out of bounds"
-    assert " --block 1,0,0 --file " in traces.suspicion(step, problem, mutants.path("gemm_no_guard_m"), told)[1]
-    assert traces.suspicion(step, problem) is None
-    assert traces.suspicion(step, problem, mutants.path("gemm_transposed")) is None
-    assert traces.suspicion(step, problem, mutants.path("gemm_raises")) is None
-
-
 def test_every_kind_of_fault_has_words():
     for kind in UNSOUND:
         fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
