@@ -14,7 +14,6 @@ from common.records import records
 from common.records.records import Record
 
 Parser = argparse.ArgumentParser
-Opened = tuple[Record, str]  # a record, and the key of a run of it
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
 
 
@@ -70,10 +69,11 @@ def folder(shipped: bool) -> Path:
     return records.RESULTS if shipped else records.OWN
 
 
-def open_record(shipped: bool) -> Opened:
-    """This GPU's record, and the key of a run started now."""
+def open_record(shipped: bool) -> Record:
+    """This GPU's record, in which a run starts now."""
     record = Record.open(run.inspect_device()[0], folder(shipped))
-    return record, record.start_run()
+    record.start_run()
+    return record
 
 
 # --- steps, shapes, presets ---

@@ -66,7 +66,7 @@ class Rows:
     def __init__(self, record: Record, quick: bool) -> None:
         self.record, self.quick = record, quick
         self.outcomes: list[Outcome] = []
-        self._run = record.start_run()
+        record.start_run()
 
     def take(
         self, pairs: list[tuple[Step, str]], presets: Sequence[str] = (), ceilings: bool = False
@@ -79,15 +79,15 @@ class Rows:
 
     def _keep(self, kind: str, one: Any) -> None:
         if kind == "ceilings":
-            self.record.set_ceilings(one, self._run, timing.MEASURE_VERSION)
+            self.record.set_ceilings(one, timing.MEASURE_VERSION)
         elif kind == "step":
             self.outcomes.append(one)
             if one.status == "right":
-                records.record_step(self.record, self._run, one)
+                records.record_step(self.record, one)
         else:
             preset, result = one
             if result.status == "right":
-                records.record_peers(self.record, self._run, preset, result)
+                records.record_peers(self.record, preset, result)
             if result.message:
                 console.warn(f"the library on {preset}: {result.message}")
 
@@ -150,9 +150,9 @@ def sweep(options: argparse.Namespace) -> int:
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
     found = measuring.tunables(step, preset)
-    record, key = arguments.open_record(options.record)
+    record = arguments.open_record(options.record)
     old = record.sweep(preset, step.name)
-    points = old.points if old and current.sweep(record, preset, step.name) else []
+    points = old.points if old and not current.older(old, step.name) else []
     done = [point.tile for point in points]
     values = measuring.narrowed(found.tunables, found.shipped, options.values)
     tiles = [tile for tile in measuring.combinations(values) if tile not in done]
@@ -163,7 +163,7 @@ def sweep(options: argparse.Namespace) -> int:
         median_ms = result.time.median_ms if right else None
         points.append(Point(tile=tile, status=result.status, median_ms=median_ms, reason=why))
         entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
-        record.keep("sweeps", preset, {step.name: entry}, key)
+        record.keep("sweeps", preset, {step.name: entry})
     console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))
     return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -95,8 +96,8 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     print_complaints(outcomes)
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     for name, one in first.items():
-        if block := next((fault.block for fault in one.faults if fault.block), None):
-            command = f'python -m common trace {name} --shape "{one.problem}" --block {",".join(map(str, block))}'
+        if block := re.search(r"of block \((\d+), (\d+), (\d+)\)", " ".join(fault.what for fault in one.faults)):
+            command = f'python -m common trace {name} --shape "{one.problem}" --block {",".join(block.groups())}'
             command += f" --file {shlex.quote(str(file))}" if file else ""
             console.tell("    see every access of that block:", f"      {escape(command)}")
 

@@ -47,12 +47,6 @@ def holds(entry: object, step: Step) -> bool:
     return isinstance(entry, Code) and is_current(entry, step.path)
 
 
-def sweep(record: Record, preset: str, name: str) -> bool:
-    """Is a recorded sweep of the step's file and helpers as they are now? One of a step that is gone is not."""
-    entry = record.sweep(preset, name)
-    return entry is not None and not older(entry, name)
-
-
 def epilogues(entry: Epilogues, name: str) -> bool:
     """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
     made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"

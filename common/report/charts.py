@@ -286,7 +286,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     axes.set_ylabel(", ".join(down))
     axes.set_xlabel(", ".join(across))
     source = f"{record.gpu_name}, {record.run_of(entry).date}; the shipped tile is marked"
-    source += "" if current.sweep(record, preset, name) else "; measured on an older version of the file"
+    source += "; measured on an older version of the file" if current.older(entry, name) else ""
     canvas.headings(figure, f"{signed(name)} on {preset}: milliseconds by tile", source)
     return figure
 

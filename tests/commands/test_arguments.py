@@ -83,7 +83,7 @@ CASES = {
         presets(s.profile_steps.pairs) == {"gemm-2048"} and s.open_record.shipped and "keep profile" in s.asked
     ),
     "bench --part sanitizer gemm_naive --record": lambda s: (
-        s.open_record.shipped and "record_sanitizer" in s.asked and "measure_rows" not in s.asked
+        s.open_record.shipped and "keep sanitizer" in s.asked and "measure_rows" not in s.asked
     ),
     "bench --part compilers gemm_naive hgemm_tma --record": lambda s: (  # 9.0a: not by both compilers
         [(step.name, preset) for step, preset in s.time_compilers.pairs] == [("gemm_naive", "gemm-4096")]
@@ -209,7 +209,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
     monkeypatch.setattr(device, "small_card", lambda: "")
-    note(arguments, "open_record", (record, "key"))
+    note(arguments, "open_record", record)
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "exercises.json",))
     for name in ("run", "run_groups", "watched"):
         monkeypatch.setattr(isolate, name, None)
@@ -219,7 +219,6 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "time_steps", nothing)
     note(compiling, "compile_steps", compiled)
     note(records, "record_code")
-    note(records, "record_sanitizer")
     note(compiling, "summaries", nothing)
     note(measuring, "tunables", TunablesResult(tunables={"PAD": [0, 1, 2]}, shipped={"PAD": 1}))
     note(measuring, "sweep", nothing)
@@ -331,7 +330,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
 
     code = sources.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
-    record, _ = arguments.open_record(shipped=False)
+    record = arguments.open_record(shipped=False)
     monkeypatch.setattr(record, "sweep", lambda *_: old)
     seen = ask("sweep gemm_tuned")
     assert f"{0 if says else 1} points of this sweep are recorded and current" in seen.out

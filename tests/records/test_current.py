@@ -63,10 +63,10 @@ def result(step, shape):
 def record(steps, tmp_path):
     """A record with a row for both steps, taken now on this card."""
     record = Record.open(device.Gpu(**GPU), tmp_path / "results")
-    key = record.start_run()
+    record.start_run()
     for step in steps:
         problem = problems.preset("gemm-2048")
-        records.record_step(record, key, Outcome.of(step, problem, "gemm-2048", result(step, problem.shape())))
+        records.record_step(record, Outcome.of(step, problem, "gemm-2048", result(step, problem.shape())))
     return record
 
 
@@ -131,26 +131,26 @@ def test_a_step_for_tensor_cores_is_timed_in_turn_with_the_library_of_now(
 
 
 def test_ceilings_hold_as_rows_do(record):
-    key = record.start_run()
+    record.start_run()
     assert not current.ceilings(record)
-    record.set_ceilings(CEILINGS, key)
+    record.set_ceilings(CEILINGS)
     assert current.ceilings(again(record))
     # a card of 9.0 has tensor cores, which an older record knows nothing of
-    record.set_ceilings(Ceilings(copy_gbs=1.0, fma_gflops=1.0), key)
+    record.set_ceilings(Ceilings(copy_gbs=1.0, fma_gflops=1.0))
     assert not current.ceilings(again(record))
-    record.set_ceilings(CEILINGS, key)
+    record.set_ceilings(CEILINGS)
     assert not current.ceilings(again(record, driver="590.2"))
 
 
 def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
-    key = record.start_run()
+    record.start_run()
     rows = [
         peers.Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")
     ]
     shape = problems.preset("gemm-2048").shape()
-    records.record_peers(record, key, "gemm-2048", PeerResult(status="right", rows=rows[:1], shape=shape))
+    records.record_peers(record, "gemm-2048", PeerResult(status="right", rows=rows[:1], shape=shape))
     assert current.libraries(record, "gemm-2048", ROOM) is False
-    records.record_peers(record, key, "gemm-2048", PeerResult(status="right", rows=rows, shape=shape))
+    records.record_peers(record, "gemm-2048", PeerResult(status="right", rows=rows, shape=shape))
     assert current.libraries(record, "gemm-2048", ROOM) is True
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}
@@ -174,24 +174,24 @@ def measured(record, steps, monkeypatch, write, tmp_path):
     monkeypatch.setattr(catalog, "ROOT", tmp_path)
     monkeypatch.setattr(catalog, "everything", lambda: steps)
     made = sources.provenance(write("lessons/01_one/ways.py", "WAYS = 1\n"))
-    (key,) = record.data.runs
     for step in steps:
         code = sources.provenance(step.path)
         fields = to_builtins(code)
-        record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])}, key)
-        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[])}, key)
+        record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])})
+        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[])})
         shape = SHAPE.shape()
         agreed = entries.Agreement(**fields, shape=shape, kernels=[])
-        record.keep("agreement", step.name, {str(SHAPE): agreed}, key)
-        records.record_sanitizer(record, key, step, dict.fromkeys(tools.TOOLS, 0))
+        record.keep("agreement", step.name, {str(SHAPE): agreed})
+        seen = {tool: entries.Sanitized(**fields, errors=0) for tool in tools.TOOLS}
+        record.keep("sanitizer", step.name, seen)
         entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
-        record.keep("epilogues", PRESET, {step.name: entry}, key)
+        record.keep("epilogues", PRESET, {step.name: entry})
         times = Paired(TIMES, TIMES, 1.0, 1.0, 1.0, 0.0)
         both = entries.Compilers(**fields, shape=shape, times=times, successor="0.6")
-        record.keep("compilers", PRESET, {step.name: both}, key)
+        record.keep("compilers", PRESET, {step.name: both})
     errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}
     for kind in ("normal", "small"):
-        record.keep("accuracy", kind, errors, key)
+        record.keep("accuracy", kind, errors)
     return record
 
 
@@ -200,7 +200,7 @@ def as_new(record, steps):
     names = [step.name for step in steps]
     epilogues, seen = record.data.epilogues[PRESET], record.data.sanitizer
     found = {
-        "sweep": [name for name in names if current.sweep(record, PRESET, name)],
+        "sweep": [name for name in names if not current.older(record.sweep(PRESET, name), name)],
         "row": [name for name in names if not current.older(record.row(PRESET, name), name)],
         "epilogues": [name for name in names if current.epilogues(epilogues[name], name)],
         "timed": [step.name for step in steps if current.holds(record.row(PRESET, step.name), step)],

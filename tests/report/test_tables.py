@@ -61,10 +61,10 @@ def made(preset, name, ms):
 @pytest.fixture
 def own(tmp_path):
     record = Record.open(Gpu(**GPU), tmp_path)
-    key = record.start_run()
-    record.set_ceilings(CEILINGS, key)
+    record.start_run()
+    record.set_ceilings(CEILINGS)
     for preset, rows in TIMES.items():
-        record.keep("rows", preset, {name: made(preset, name, ms) for name, ms in rows.items()}, key)
+        record.keep("rows", preset, {name: made(preset, name, ms) for name, ms in rows.items()})
     return record
 
 

@@ -326,9 +326,9 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
     monkeypatch.setattr(trace, "SHAPES", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
     record = Record(tmp_path / "nvidia-test.json", replace(shipped().data, agreement={}))
     pairs = agreement.cases([catalog.find(step) for step, _ in CASES])
-    key = record.start_run()
+    record.start_run()
     for step, problem, entry in agreement.refresh(pairs):
-        record.keep("agreement", step.name, {str(problem): entry}, key)
+        record.keep("agreement", step.name, {str(problem): entry})
     assert [str(problem) for step, problem in pairs] == [next(iter(record.data.agreement[s.name])) for s, _ in pairs]
     return Record.load(record.path), pairs
 
