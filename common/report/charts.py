@@ -15,7 +15,7 @@ from common.catalog import catalog, problems
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
-from common.report import canvas, figures, speeds
+from common.report import canvas, figures
 from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILION, YELLOW
 from common.report.table import OLDER, SIGNS, explained, signs
 from common.run.messages import Tile
@@ -51,14 +51,16 @@ def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
             written.append(canvas.save(speedups(record, preset), folder / preset))
         for name in record.data.sweeps.get(preset, {}):
             written.append(canvas.save(sweep(record, preset, name), folder / f"sweep-{preset}-{name}"))
-    if written and record.ceilings and ladder in speeds.ROOFLINES:
+    if written and record.ceilings and ladder in figures.ROOFLINES:
         written.append(canvas.save(roofline(record, ladder), folder / f"roofline-{ladder}"))
     return written
 
 
 def draw_worth(record: Record, folder: Path) -> list[Path]:
     """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
-    return [canvas.save(worth(record), folder / "worth")] if any(gain for _, _, gain in speeds.worths(record)) else []
+    return (
+        [canvas.save(worth(record), folder / "worth")] if any(gain for _, _, gain in figures.worths(record)) else []
+    )
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
@@ -234,7 +236,7 @@ def roofline(record: Record, ladder: str) -> Figure:
 def worth(record: Record) -> Figure:
     """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1. It is
     narrow, and each bar has its name above it, for a telephone's screen."""
-    found = [(step, preset, gain) for step, preset, gain in speeds.worths(record) if gain]
+    found = [(step, preset, gain) for step, preset, gain in figures.worths(record) if gain]
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
     ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
     at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
@@ -309,7 +311,7 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     for name, row in sorted(_of_usual_size(record, preset).items()):
         if isinstance(row, PeerRow):
             look = (PURPLE, "--") if records.rounds_operands(name) else (VERMILION, "-")
-            lines.append((speeds.spoken(name, row), row.timing.median_ms, *look))
+            lines.append((figures.spoken(name, row), row.timing.median_ms, *look))
     for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
         lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
     return lines

@@ -19,7 +19,7 @@ from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import agreement as agreement  # its tables are kinds, too
-from common.report import figures, kinds, speeds
+from common.report import figures, kinds
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
@@ -131,7 +131,7 @@ def summary(record: Record) -> str:
         for preset in presets:
             parts += [f"## {preset}", f"![{preset}](charts/{record.slug}/{preset}.png)"]
             parts.append(_block("ladder", record, preset))
-        if record.ceilings and presets and ladder in speeds.ROOFLINES:
+        if record.ceilings and presets and ladder in figures.ROOFLINES:
             parts.append(f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)")
     if len(parts) == 2:
         parts.append("*Nothing has been measured for any preset yet.*")

@@ -16,13 +16,13 @@ from common.machine_code.summaries import SourceLine, Summary
 from common.records import entries, records
 from common.records.entries import Point, StepRow
 from common.records.records import Record
-from common.report import figures, kinds, speeds
+from common.report import figures, kinds
 from common.report.table import Cell, Table
 from common.run.messages import Outcome, Tile
 from common.timing.ceilings import Ceilings
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
-_NARROW = (speeds.SPREAD, *speeds.OPTIONAL)  # columns left out where there is no room
+_NARROW = (kinds.SPREAD, *kinds.OPTIONAL)  # columns left out where there is no room
 _MOVES = ("shared load", "global load", "store")
 
 

@@ -1,4 +1,4 @@
-"""Traces: in tables and sentences on a terminal, and every step's as the book shows it, ``results/traces/STEP.json``."""
+"""Traces on a terminal, in tables and sentences; every step's as the book shows it, ``results/traces/STEP.json``."""
 
 from __future__ import annotations
 
