@@ -31,7 +31,7 @@ _OF_THE_TEXT = (
     "what was read."
 )
 FOLDER = "explore"  # of the book's pages
-_SCRIPTS = "elements.js", "explore.js"
+_PARTS = "explore.css", "page.html", "elements.js", "explore.js"
 # The theme that a reader of the book chose, set before the page is painted.
 _THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
 
@@ -107,25 +107,19 @@ def number(value: float) -> str:
 
 
 def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
-    """The page of one step, or of two side by side. ``links``, addresses with their words, stand above it, and make
-    it a page of the book, which has style and script beside it; without them the page is whole."""
+    """The page of one step, or of two side by side, in one file. ``links``: addresses with their words, above it."""
     title = html.escape(" and ".join(one.name for one in steps))
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
-    if links:
-        head = f'<link rel="stylesheet" href="../_static/explore.css">{_THEME}'
-        scripts = "".join(f'<script src="../_static/{name}"></script>\n' for name in _SCRIPTS)
-    else:
-        head = f"<style>\n{(STATIC / 'explore.css').read_text(encoding='utf-8')}</style>"
-        texts = [(STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-        scripts = f"<script>\n{''.join(texts)}</script>"
-    return Template((STATIC / "page.html").read_text(encoding="utf-8")).substitute(
+    style, template, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in _PARTS)
+    return Template(template).substitute(
         title=title,
         names=title.replace(" and ", " "),
-        head=head,
+        head=f"<style>\n{style}</style>{_THEME}",
         nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
         above=_above(steps),
         below=f"<p>{_OF_THE_TEXT}</p>",
-        foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n{scripts}',
+        foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n'
+        f"<script>\n{''.join(scripts)}</script>",
     )
 
 

@@ -83,7 +83,7 @@ def test_names_and_source_are_escaped(write):
     kept["kernels"][kept["main"]]["file"] = str(file)
     text = explorer.page([explorer.Shown(step, kept, file)])
     assert "<i>.py" not in text.partition('id="trace">')[0]
-    assert text.count("</script>") == 2
+    assert text.count("</script>") == 3
     assert script_data(text)[0]["sources"]["a&b<i>.py"][-1] == "# </script><b>"
 
 
