@@ -132,16 +132,11 @@ def simulator() -> Table:
     notes = []
     for file in sorted(path.parent.glob("sanitizer-*.json")):
         card = json.loads(file.read_text(encoding="utf-8"))
-        told[f"compute-sanitizer on {card['gpu']}"] = [
+        mine = told[f"compute-sanitizer on {card['gpu']}"] = []
+        for one in card["programs"].values():
             # a wrong program that it does not end, it has not named
-            (
-                one["kind"],
-                end == "silent" or (end == "endless" and one["kind"] != "right"),
-                one["sanitizer"]["seconds"],
-            )
-            for one in card["programs"].values()
-            for end in [one["sanitizer"]["ended"]]
-        ]
+            silent = ("silent",) if one["kind"] == "right" else ("silent", "endless")
+            mine.append((one["kind"], one["sanitizer"]["ended"] in silent, one["sanitizer"]["seconds"]))
         where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
         notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
     right = sum(one["kind"] == "right" for one in found)
@@ -157,7 +152,7 @@ def simulator() -> Table:
         rows.append([title, *map(str, counts)])
     medians = (statistics.median(seconds for *_, seconds in one) for one in told.values())
     rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
-    for tool, one in told.items():
-        missed = sorted({f"`{kind}`" for kind, passes, _ in one if passes and kind != "right"})
+    for tool, programs in told.items():
+        missed = sorted({f"`{kind}`" for kind, passes, _ in programs if passes and kind != "right"})
         notes += [f"{tool} is silent about {', '.join(missed)}."] if missed else []
     return Table(["", *told], rows, "\n\n".join(notes))

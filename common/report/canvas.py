@@ -10,14 +10,12 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from common.catalog import store
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
