@@ -1,8 +1,5 @@
-"""One step's trace, or two side by side, as a page: source, cost of each line, the lanes of each request; above them
-the traffic of a thousand multiply-adds, in sentences.
-
-A page is one file, so that a student can keep it or send it; those of the book lead to each other.
-"""
+"""One step's trace, or two side by side, as a page in one file: source, cost of each line, the lanes of each request;
+above them the traffic of a thousand multiply-adds, in sentences."""
 
 from __future__ import annotations
 
@@ -58,8 +55,8 @@ class Shown:
         return self.kernels[self.trace["main"]]
 
     def moved(self, space: str, *kernels: Kept) -> float:
-        """Sectors or wavefronts that kernels, by default all together, move for a thousand multiply-adds of the main
-        one, each block taken as the traced one; without multiply-adds, what a block of the main one moves."""
+        """Sectors or wavefronts of kernels, by default all, for a thousand multiply-adds of the main one, each block
+        taken as the traced one; without multiply-adds, what a block of the main one moves."""
         fma = int(self.chief["fma"])
         if not fma:
             return moved(self.chief, space)

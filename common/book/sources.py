@@ -1,8 +1,4 @@
-"""What the book is built from: the checkout's pages, and a page for each file of code they link to.
-
-Everything is copied into a folder of its own. Links are turned so that they lead to pages: ``README.md`` is a
-folder's index, and a file of code is its page.
-"""
+"""What the book is built from: copies of the checkout's pages, links turned, and a page for each file of code."""
 
 from __future__ import annotations
 

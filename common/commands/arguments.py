@@ -126,10 +126,8 @@ def preset_of(named: list[Step], preset: str | None) -> str | None:
 def pairs(
     steps: list[Step], preset: str | None, every_preset: bool = False, named: bool = False
 ) -> list[tuple[Step, str]]:
-    """Each step with each preset it is to be timed on; experiments only with their ladder's default.
-
-    Raises ValueError if the preset is unknown, or does not fit a step that was ``named``.
-    """
+    """Each step with each preset it is to be timed on; experiments only with their ladder's default. Raises
+    ValueError if the preset is unknown, or does not fit a step that was ``named``."""
     if preset is not None:
         fitting = [step for step in steps if step.ladder == problems.preset(preset).ladder]
         if not fitting or (named and fitting != steps):

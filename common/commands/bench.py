@@ -1,7 +1,4 @@
-"""The commands ``bench``, which measures what this GPU's record lacks or has of older code, and ``sweep``.
-
-Both may be interrupted at any time: what is measured is kept as it comes, and the next run goes on with the rest.
-"""
+"""``bench``, which measures what this GPU's record lacks, and ``sweep``: interrupted, they are continued."""
 
 from __future__ import annotations
 
@@ -104,11 +101,8 @@ def measure_rows(
     pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
     libraries: bool = True,
 ) -> list[Outcome]:  # fmt: skip
-    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets; what came of these.
-
-    ``fresh``: also those whose rows are current. ``libraries``: also the vendor's; without them the ceilings are
-    measured only if they are not current.
-    """
+    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets, with ``fresh`` all;
+    what came of these. Without ``libraries`` the ceilings are measured only if they are not current."""
     record = Record.open(gpu, arguments.folder(shipped))
     twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
     presets = list(dict.fromkeys(preset for _, preset in pairs if preset not in twins))

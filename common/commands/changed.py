@@ -39,11 +39,8 @@ def do_all(options: argparse.Namespace) -> int:
 def check_changed(
     steps: list[Step], recorded: dict[str, run.Shipped], card: tuple[device.Gpu, int] | None, fresh: bool
 ) -> tuple[list[Outcome], list[Outcome]]:
-    """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all.
-
-    With a card (the GPU, and the bytes that a problem may take there) also time what it has no current row of, and
-    return those outcomes.
-    """
+    """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all. With
+    a card, and the bytes that a problem may take there, time what it has no current row of, too; those outcomes."""
     checks = run.Outcomes([[card[0].name, card[0].driver] if card else "tracer", recorded], fresh)
     found = checks.known(steps, card[1] if card else 0)
     console.say_kept(len(found), "verdicts")

@@ -91,10 +91,8 @@ def _head(one: grade.Grade) -> str:
 
 
 def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
-    """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources.
-
-    A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises StoreError.
-    """
+    """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources; a file that was
+    saved meanwhile is passed over. Raises StoreError."""
     own = {one.path.resolve(): one for one in exercises.everything()}
     for file, one in graded:
         path = file.path.resolve()

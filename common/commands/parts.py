@@ -29,18 +29,12 @@ Pairs = list[tuple[Step, str]]
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a record.
+    """One part of a record."""
 
-    ``items``     what of these steps belongs to it, on a preset if one is named: tuples that begin with a step
-    ``holds``     is the record's entry of an item there, and of the code as it is now?
-    ``measure``   measures items and writes them into the record; returns the exit code
-    ``together``  so many items at a time
-    """
-
-    items: Callable[[Record, list[Step], str | None], list[Any]]
-    holds: Callable[[Record, Any], bool]
-    measure: Callable[[list[Any], Record], int]
-    together: int = 1
+    items: Callable[[Record, list[Step], str | None], list[Any]]  # of these steps, on a preset; a step comes first
+    holds: Callable[[Record, Any], bool]  # is the record's entry of an item there, and of the code as it is?
+    measure: Callable[[list[Any], Record], int]  # measures items, writes them into the record; returns the exit code
+    together: int = 1  # so many items at a time
 
     def run(self, record: Record, named: list[Step], preset: str | None) -> Iterator[tuple[str, int | Exception]]:
         """Measure the items of the steps that are named; without any, those of all steps that the record lacks: some

@@ -36,8 +36,7 @@ def say_seed(seed: int, drawn: bool = True) -> None:
 
 
 def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
-    """What a program says of outcomes; what requires another GPU is no failure, nor what is left out. A refusal of a
-    shape that was asked for is."""
+    """What requires another GPU is no failure, nor what is left out; a refusal of a shape that was asked for is."""
     outcomes = [outcome for outcome in outcomes if not outcome.elsewhere]
     statuses = {outcome.status for outcome in outcomes if not outcome.left_out}
     if statuses & {"wrong", "crashed", "timed_out"}:

@@ -1,8 +1,6 @@
 """What was measured, on which GPU, with which code.
 
-Module by module:
-
-    records       one JSON file for each GPU, one for machine code; outcomes of tasks into them
-    entries       what those files hold, a type for each entry
-    current       which rows of a record are as new as their code
+records       one JSON file for each GPU, one for machine code; outcomes of tasks into them
+entries       what those files hold, a type for each entry
+current       which rows of a record are as new as their code
 """

@@ -1,8 +1,7 @@
 """Which entries of a GPU's record still hold, so that they need not be measured again.
 
 A row holds while these are as they were: source and helpers, or the machine code that they compile to; GPU, driver
-and compiling packages; the shape that would run; how times are taken. On tensor cores, its time in turn with the
-library must hold, too. A sweep compares its own tiles: it holds while the code does.
+and compiling packages; the shape that would run; how times are taken. Other entries hold while the code does.
 """
 
 from __future__ import annotations
@@ -68,10 +67,8 @@ def ceilings(record: Record) -> bool:
 
 
 def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool = True) -> bool:
-    """Does the step's row on the preset hold, on a GPU with room for so many bytes?
-
-    ``in_turn``: on tensor cores it must have been timed in turn with the library, if there is one.
-    """
+    """Does the step's row hold, on a GPU with room for so many bytes? With ``in_turn``, its time in turn with the
+    library, too, if it is on tensor cores."""
     found = record.row(preset, step.name)
     if not isinstance(found, StepRow) or not holds(found, step) or not _measured_here(record, found, _COMPILING):
         return False

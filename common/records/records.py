@@ -1,7 +1,6 @@
-"""One JSON file per GPU: what was measured, on what, when, and from which source.
+"""One JSON file per GPU: what was measured, on what, when, and from which source. Every change is written at once.
 
 A user's records lie under ``.workbook/results/``; the shipped ones under ``results/``, which ``--record`` changes.
-A row is raw measurement; rates and floors are derived from it. Every change is written at once.
 """
 
 from __future__ import annotations
@@ -115,10 +114,8 @@ class Record:
         self._change(lambda data: getattr(data, group).setdefault(outer, {}).update(named))
 
     def _change(self, change: Callable[[entries.Card], object]) -> None:
-        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError.
-
-        The runs of which no entry is left go; the newest may get its entries yet.
-        """
+        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError. Runs
+        of which no entry is left go, but the newest."""
         with store.locked(self.path.parent):
             if self.path.exists():
                 fresh = Record.load(self.path).data
@@ -202,11 +199,8 @@ def _precision(row: Row) -> str:
 def derive(
     problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = catalog.PRECISIONS[0]
 ) -> Derived | None:
-    """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
-
-    The peak is that of the units that the precision is for, on tensor cores by the fastest instruction that the card
-    has: one floor for all rows of a precision. None if it was not measured.
-    """
+    """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth). The peak is one
+    for all rows of a precision, by the card's fastest instruction; None if it was not measured."""
     peak = measured.peak(ceilings, problem, precision)
     if peak is None:
         return None
@@ -277,10 +271,8 @@ def main_kernel(code: MachineCode, step: str, preset: str | None = None) -> Kern
 
 
 def record_code(outcomes: list[Outcome]) -> None:
-    """Write compiled outcomes (for one architecture, with machine code) as the machine-code record.
-
-    What was measured of code that became the same machine code holds: it is noted with the new.
-    """
+    """Write compiled outcomes (for one architecture, with machine code) as the machine-code record; code that became
+    the same machine code, of which measurements hold, is noted with the new."""
     steps = load_code().steps
     for outcome in outcomes:
         now = schema.read({**outcome.told(), "preset": outcome.preset}, StepCode)

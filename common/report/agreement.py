@@ -1,8 +1,4 @@
-"""Does the tracer count what the hardware counts? Each step at the tracer's shapes, all blocks, counter by counter.
-
-The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tracer's part runs anywhere.
-Beside it, what other tools show of wrong programs.
-"""
+"""Does the tracer count what the hardware counts, by ncu? Beside it, what other tools show of wrong programs."""
 
 from __future__ import annotations
 
@@ -57,8 +53,8 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, Counts]]:
 
 
 def refresh(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, Agreement]]:
-    """A new entry for each pair, counted by the hardware, in one process under ncu, and by the tracer. Launches of
-    one kernel are summed. Raises NoGpuError without a GPU, ToolError when the counters cannot be read."""
+    """A new entry for each pair; launches of one kernel are summed. Raises NoGpuError without a GPU, ToolError when
+    the counters cannot be read."""
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     launched = measuring.profiled(tasks, tools.COUNTED)
@@ -83,8 +79,7 @@ def ratio(counts: Counts, key: str, counted: Counts) -> float | None:
 
 
 def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ()) -> Table:
-    """The ratios of each kernel and shape of these steps, by default all; below, what the lessons say of those that
-    are off."""
+    """The ratios of each kernel and shape of these steps, by default all, and what the lessons say of those off."""
     rows: list[list[str]] = []
     remarked: dict[str, dict[str, None]] = {}  # kernels by what is said of them
     for step in steps or catalog.everything():
@@ -116,8 +111,7 @@ def agreed(record: Record) -> Table:
 
 @figures.kind("simulator", kinds.TABLES)
 def simulator() -> Table:
-    """What Numba's simulator shows of the programs of tests/trace/programs, what the tracer does, and what
-    compute-sanitizer does on the cards where it ran."""
+    """What Numba's simulator, the tracer and compute-sanitizer show of the programs of tests/trace/programs."""
     path = records.RESULTS / "programs" / "simulator.json"
     if not path.exists():
         raise kinds.UnmeasuredError(path.name)

@@ -1,7 +1,6 @@
 """The look of every picture of the workbook: colours, an empty figure, headings, and its files.
 
-Pictures lie on an opaque light ground, so that they read on a dark page too; colours are Okabe and Ito's, told apart
-by the colour-blind.
+The ground is opaque, so that it reads on a dark page too; colours are Okabe and Ito's, for the colour-blind.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ def save_all(folder: Path, *pictures: Callable[[], Figure], **named: Figure) -> 
 
 
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
-    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path. Raises
-    StoreError."""
+    """Write ``stem``.png and, with ``svg``, .svg; close the figure; returns the PNG's path. Raises StoreError."""
     from matplotlib import pyplot as plt
     from PIL import Image
 

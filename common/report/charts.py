@@ -169,8 +169,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
 
 
 def roofline(record: Record, ladder: str) -> Figure:
-    """Arithmetic intensity, of least traffic, against GFLOP/s under the measured ceilings: a point for each step and
-    preset."""
+    """Arithmetic intensity, of least traffic, against GFLOP/s: a point for each step and preset; the ceilings."""
     assert record.ceilings is not None
     bandwidth, presets = record.ceilings.copy_gbs, problems.timed_presets(ladder)
     figure, axes = canvas.new_figure(9.6, 6.0)

@@ -1,7 +1,4 @@
-"""Figures of records: each a number and how it is shown; how libraries compute; what each step's idea was worth.
-
-Tables, pages and answers take them from here.
-"""
+"""Figures of records: each a number and how it is shown; how libraries compute; what each step's idea was worth."""
 
 from __future__ import annotations
 
@@ -208,8 +205,7 @@ def presets_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @kind("counter")
 def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
-    """A hardware counter of the step's main kernel, or a quotient: ``perfma`` (instructions per multiply-add) and
-    ``load_ratio`` (sectors per request)."""
+    """A hardware counter of the step's main kernel; ``perfma``: instructions per multiply-add; ``load_ratio``."""
     entry = record.profile(preset, step)
     if entry is None:
         return None

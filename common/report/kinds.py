@@ -1,7 +1,6 @@
 """The tables of pages: ``<!-- table: KIND WORDS -->`` is written by the function registered for its kind.
 
-It takes the ``record`` or the machine ``code`` if it needs one, then the marker's words. It raises UnmeasuredError
-where there is nothing to show.
+It takes ``record`` or ``code`` if it needs one, then the words. It raises UnmeasuredError where there is nothing.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
 def rows_of(
     record: Record, preset: str, steps: Sequence[Step], lesson: str = "", notes: Mapping[str, str] | None = None
 ) -> Table:
-    """The given steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by
-    step. Speed-ups count from the first step that the preset is for, shown or not, and from the one before, of an
-    experiment the one that it is beside."""
+    """The steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by step.
+    Speed-ups count from the first step of the preset, and from the one before, or beside which an experiment is."""
     rows = record.rows(preset)
     first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
     previous, found = "", []
@@ -85,9 +83,8 @@ def rows_of(
 def cells(
     record: Record, preset: str, name: str, first: str = "", previous: str = "", note: str = ""
 ) -> dict[str, str]:
-    """Cells of a row by the titles of their columns; what is not known is left out. Speed-ups count from the rows
-    ``first`` and ``previous``, if these ran at the same size. Behind the time stand the extents that are not those of
-    most rows, and the ``note``; a ratio to a library in turn is above 1 if the step is faster."""
+    """Cells of a row, as far as known, by the titles of their columns. Speed-ups count from the rows ``first`` and
+    ``previous``, if of the same size. Behind the time stand extents that most rows do not have, and the ``note``."""
     row = record.rows(preset)[name]
     usual, time = record.usual(preset).shape(), row.timing
     behind = [f"{key}={value}" for key, value in row.shape.items() if usual.get(key) != value] + [note] * bool(note)
@@ -112,8 +109,7 @@ def cells(
 
 @kind("times", TABLES)
 def times(record: Record, *words: str) -> Table:
-    """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above. Below
-    stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor."""
+    """``PRESET ... STEP ...``: ms of the steps on each preset, of the FP32 libraries, and the floor."""
     presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
@@ -318,8 +314,8 @@ def _limiter(record: Record, preset: str, step: str) -> str:
 
 @kind("worth", TABLES)
 def worth(record: Record, *slugs: str) -> Table:
-    """``[SLUG ...]``: every step beside the one it grew from, the largest gain first, on further cards, too, by their
-    records' names; and what warps waited for, before and now. The note names the steps that were not measured."""
+    """``[SLUG ...]``: every step beside the one it grew from, by gain, on further cards, too, by their records'
+    names; and what warps waited for, before and now."""
     cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
     rows, timed, lacking = [], [], []
     for step, preset, gain in figures.worths(record):

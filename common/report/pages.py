@@ -1,11 +1,8 @@
-"""Tables and figures inside Markdown pages, written between markers from records: none is typed by hand.
+"""Tables and figures inside Markdown pages, written between markers from the reference GPU's record.
 
 A block is ``<!-- table: KIND WORDS -->`` to ``<!-- end table -->``; KIND is one of :data:`kinds.TABLES`. An exercise
 stands at the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exercise -->``. A figure in a sentence is
-``<!--= KIND WORDS -->`` to ``<!--/-->``; KIND is one of :data:`figures.NAMED`. A lesson's own kinds are those of its
-``figures/kinds.py``, which registers them.
-Pages show the reference GPU's record, and another where a marker names it; a figure's date stands in the table's
-last line.
+``<!--= KIND WORDS -->`` to ``<!--/-->``; KIND is one of :data:`figures.NAMED`.
 """
 
 from __future__ import annotations

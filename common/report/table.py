@@ -1,7 +1,6 @@
 """A table as plain data, and the two ways to show it: as Markdown in a page, and on a terminal.
 
-Cells are written as in Markdown, ``code`` and *emphasis*; the terminal shows them without these marks. A cell for the
-terminal alone may be a :class:`rich.text.Text`, which has colours.
+Cells are written as in Markdown; the terminal leaves its marks out, and shows a :class:`rich.text.Text` in colours.
 """
 
 from __future__ import annotations
@@ -35,12 +34,9 @@ Cell = str | Text
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells below a header; a ``title`` for the terminal, a ``note`` below.
-
-    Columns named in ``left`` are aligned left, as the first one is, and their texts may be broken; the others are
-    aligned right. ``optional`` columns are left out one by one where a terminal has no room for all. A ``light`` one
-    has no frame on a terminal.
-    """
+    """Rows of cells below a header; a ``title`` for the terminal, a ``note`` below. Columns named in ``left`` are
+    aligned left, as the first one is, and their texts may be broken. ``optional`` columns are left out one by one
+    where a terminal has no room. A ``light`` table has no frame there."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]

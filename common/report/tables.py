@@ -68,8 +68,7 @@ def _warned(what: str, why: str) -> Text:
 
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
-    """Times and rates of one preset's outcomes, in ladder order; those of the ``slow`` steps have their clock behind
-    them. What could not be timed has no row."""
+    """Times and rates of one preset's right outcomes; those of the ``slow`` steps have their clock behind them."""
     preset, size = str(outcomes[0].preset), outcomes[0].problem
     record, right = records.nothing(), [one for one in outcomes if one.status == "right"]
     record.data.ceilings = entries.Ceilings(**asdict(ceilings))

@@ -1,8 +1,6 @@
 """Charts, pictures and traces, drawn by several processes at a time, and only where something changed.
 
-The cache says for each unit (a record's charts, a lesson's pictures, a step's trace) which files it gave, and their
-digests. The shipped ones, in ``results/`` and the lessons, are drawn for ``charts --record`` alone; a user's lie
-beside the user's records.
+The cache has the files that each unit gave, with digests. Shipped ones are drawn for ``charts --record`` alone.
 """
 
 from __future__ import annotations
@@ -30,11 +28,8 @@ class DrawResult(Result, frozen=True, kw_only=True):
 
 
 class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
-    """Draw one unit: charts of a GPU's shipped record or of the user's own (those of a ``ladder``; empty: what shows
-    several), a lesson's pictures, the machine code's charts, or a step's trace.
-
-    ``name``: of the GPU's record, of the lesson, or of the step.
-    """
+    """Draw one unit: charts of a GPU's record, shipped or the user's own (of a ``ladder``; empty: those of several),
+    a lesson's pictures, the machine code's charts, or a step's trace. ``name``: of the record, the lesson, the step."""
 
     what: Literal["own", "shipped", "lesson", "code", "trace"]
     name: str

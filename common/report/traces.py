@@ -91,8 +91,7 @@ def _request(access: TracedAccess, request: TracedRequest) -> list[Any]:
 
 
 def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
-    """Places lane by lane, in bytes, as runs: how many lanes, the first one's place (None: they ask for nothing), and
-    the stride.
+    """Places lane by lane, in bytes, as runs: how many lanes, the first one's place or None, the stride.
 
     >>> packed([0, 4, 8, None, None, 7])
     [(3, 0, 4), (2, None, 0), (1, 7, 0)]
@@ -192,8 +191,7 @@ def fault_sentence(fault: explained.Fault) -> str:
 
 
 def comparison(traces: dict[str, Traced]) -> str:
-    """One sentence: loads for each multiply-add of the second step's main kernel beside the first one's, of two
-    traces by the steps' names."""
+    """Loads for each multiply-add of the second step's main kernel beside the first one's, in one sentence."""
     (first, before), (second, after) = ((name, cost.loads_per_fma(found)) for name, found in traces.items())
     if not (before and after):
         return f"{second if before else first} has no float32 multiply-add: its loads cannot be compared."
