@@ -20,6 +20,7 @@ from common.records import current, records
 from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
+from common.report.table import Table
 from common.run.messages import Outcome, StepResult, Tile
 from common.timing import measuring, peers, timing
 
@@ -48,7 +49,8 @@ def run_bench(options: argparse.Namespace) -> int:
             else:
                 code = max(code, found)
     if failed:
-        console.say().print(tables.failed(failed))
+        header = ["part", "failed", "why"]
+        console.say().print(Table(header, failed, left=header[1:]))
     return max(code, WRONG if failed else RIGHT)
 
 
@@ -71,22 +73,19 @@ class Rows:
         """Measure, as :func:`common.timing.measuring.measure` does, and write it."""
         with closing(measuring.measure(pairs, None, presets, ceilings, self.quick)) as found:
             for kind, one in found:
-                self._keep(kind, one)
+                if kind == "ceilings":
+                    self.record.set_ceilings(one, timing.MEASURE_VERSION)
+                elif kind == "step":
+                    self.outcomes.append(one)
+                    if one.status == "right":
+                        records.record_step(self.record, one)
+                else:
+                    preset, result = one
+                    if result.status == "right":
+                        records.record_peers(self.record, preset, result)
+                    if result.message:
+                        console.warn(f"the library on {preset}: {result.message}")
                 yield kind, one
-
-    def _keep(self, kind: str, one: Any) -> None:
-        if kind == "ceilings":
-            self.record.set_ceilings(one, timing.MEASURE_VERSION)
-        elif kind == "step":
-            self.outcomes.append(one)
-            if one.status == "right":
-                records.record_step(self.record, one)
-        else:
-            preset, result = one
-            if result.status == "right":
-                records.record_peers(self.record, preset, result)
-            if result.message:
-                console.warn(f"the library on {preset}: {result.message}")
 
     def show(self) -> None:
         """Print the times of the steps."""
@@ -128,10 +127,10 @@ def measure_rows(
 
 
 def line(entry: tuple[str, Any]) -> str:
-    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``."""
+    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``; of checks, at how many shapes."""
     kind, found = entry
-    if kind == "step":
-        return verdicts.line(found)
+    if kind in ("step", "check"):
+        return verdicts.line(found) if kind == "step" else verdicts.checked_line(found)
     return f"the library on {found[0]}: {found[1].status}" if kind == "library" else f"{kind}: measured"
 
 

@@ -54,7 +54,7 @@ def check_changed(
     if expected := range(len(rest) + len(lacking) + ceilings):
         with run.Checking(rest, not card, seed=seed, brief=recorded, timed=lacking) as checking:
             work = _work(steps, rest, checking, checks, found, rows, lacking, ceilings)
-            for _ in console.progress("check and time" if card else "check", work, expected, _line):
+            for _ in console.progress("check and time" if card else "check", work, expected, bench.line):
                 pass
     outcomes = [outcome for step in steps for outcome in found[step.name]]
     if rows and rows.outcomes:
@@ -87,7 +87,3 @@ def _work(
             yield from rows.take([pair for pair in lacking if pair[0] is step])
     if rows:
         yield from rows.take(measuring.at_a_low_clock(rows.outcomes), ceilings=ceilings)
-
-
-def _line(entry: tuple[str, Any]) -> str:
-    return verdicts.checked_line(entry[1]) if entry[0] == "check" else bench.line(entry)

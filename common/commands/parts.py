@@ -19,7 +19,8 @@ from common.machine_code import successor
 from common.records import current, records
 from common.records.entries import Accuracy, Compilers, Epilogues, Profile, Sanitized
 from common.records.records import Record
-from common.report import agreement, pages, tables
+from common.report import agreement, figures, pages
+from common.report.table import Table
 from common.timing import measuring, timing, tools
 from common.trace.state import TraceError
 
@@ -33,7 +34,9 @@ class Part:
 
     items: Callable[[Record, list[Step], str | None], list[Any]]  # of these steps, on a preset; a step comes first
     holds: Callable[[Record, Any], bool]  # is the record's entry of an item there, and of the code as it is?
-    measure: Callable[[list[Any], Record], int]  # measures items, writes them into the record; returns the exit code
+    measure: Callable[
+        [list[Any], Record], int | None
+    ]  # writes items into the record; returns the exit code
     together: int = 1  # so many items at a time
 
     def run(self, record: Record, named: list[Step], preset: str | None) -> Iterator[tuple[str, int | Exception]]:
@@ -46,7 +49,7 @@ class Part:
             group = groups.pop(0)
             names = ", ".join(" ".join([step.name, *map(str, at)]) for step, *at in group)
             try:
-                yield names, self.measure(group, record)
+                yield names, self.measure(group, record) or RIGHT
             except tools.UnavailableError as error:  # for all of them
                 yield f"{names} and all others", error
                 return
@@ -83,7 +86,7 @@ def _has_epilogue(record: Record, item: tuple[Step, str, str]) -> bool:
     return found is not None and current.epilogues(found, item[0].name)
 
 
-def _time_epilogues(items: list[tuple[Step, str, str]], record: Record) -> int:
+def _time_epilogues(items: list[tuple[Step, str, str]], record: Record) -> None:
     """Time steps on presets with the epilogues of a module, fused and apart."""
     for step, preset, ways in items:
         result = measuring.measure_epilogues(step, preset, ways)
@@ -94,7 +97,6 @@ def _time_epilogues(items: list[tuple[Step, str, str]], record: Record) -> int:
         record.keep("epilogues", preset, {step.name: entry})
         found = pages.table("epilogues", record, step.name, preset)
         console.say().print(replace(found, title=f"{step.name} on {preset}"))
-    return RIGHT
 
 
 def _accuracy(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step]]:
@@ -106,7 +108,7 @@ def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
     return current.errors(record, [step for (step,) in _accuracy(record, _able(record), None)])
 
 
-def _measure_accuracy(items: list[tuple[Step]], record: Record) -> int:
+def _measure_accuracy(items: list[tuple[Step]], record: Record) -> None:
     """Measure the errors of the steps' products over K."""
     result = measuring.measure_accuracy([step for (step,) in items])
     for one in result.products:
@@ -115,7 +117,6 @@ def _measure_accuracy(items: list[tuple[Step]], record: Record) -> int:
     title = "errors over the results' root mean square, 10⁻⁶"
     for kind, said in (("accuracy", title), ("unfit", "operands beyond some precisions")):
         console.say().print(replace(pages.table(kind, record), title=said))
-    return RIGHT
 
 
 def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
@@ -125,23 +126,21 @@ def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
     return list(dict.fromkeys((*arguments.pairs(steps, preset), *others)))
 
 
-def _profile(pairs: Pairs, record: Record) -> int:
+def _profile(pairs: Pairs, record: Record) -> None:
     """Count with the hardware's counters."""
     for one in measuring.profile_steps(pairs):
         for entry in one.kernels:
             title = f"{one.step.name} on {one.preset}: {entry.kernel}"
-            console.say().print(tables.counters(title, tools.sentences(entry)))
+            console.say().print(Table(["", " ", "  "], tools.sentences(entry), title=title, left=["  "]))
         found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
         record.keep("profile", one.preset, {one.step.name: found})
-    return RIGHT
 
 
-def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> int:
+def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:
     """Count what the tracer counts with the hardware's counters, too."""
     for step, problem, entry in console.progress("trace", agreement.refresh(pairs), pairs):
         record.keep("agreement", step.name, {str(problem): entry})
         console.say().print(agreement.table({step.name: {str(problem): entry}}, [step]))
-    return RIGHT
 
 
 def _is_sanitized(record: Record, item: tuple[Step]) -> bool:
@@ -153,8 +152,8 @@ def _is_sanitized(record: Record, item: tuple[Step]) -> bool:
 def _sanitize(items: list[tuple[Step]], record: Record) -> int:
     """See what compute-sanitizer's tools find in the steps."""
     steps = [step for (step,) in items]
-    expected = [step for _ in tools.TOOLS for step in steps]
-    found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, tables.sanitized_line))
+    expected = range(len(tools.TOOLS) * len(steps))
+    found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected))
     console.tell(*(f"{step.name}: {tool}: {escape(report)}" for tool, step, count, report in found if count))
     for step in steps:
         code = asdict(sources.provenance(step.path))
@@ -171,16 +170,17 @@ def _compilers(_: Record, steps: list[Step], preset: str | None) -> Pairs:
     return arguments.pairs(found, preset) if found else []
 
 
-def _time_compilers(pairs: Pairs, record: Record) -> int:
+def _time_compilers(pairs: Pairs, record: Record) -> None:
     """Time each pair of step and preset by both compilers, in turn."""
-    for one in console.progress("time", measuring.time_compilers(pairs), pairs, tables.by_both_line):
+    for one in console.progress("time", measuring.time_compilers(pairs), pairs):
+        times = (one.pairs or {})[device.NUMBA_CUDA]
         entry = Compilers(
-            **asdict(sources.provenance(one.step.path)), shape=one.problem.shape(),
-            successor=f"{successor.PACKAGE} {successor.version()}", times=(one.pairs or {})[device.NUMBA_CUDA],
-            measure=timing.MEASURE_VERSION,
+            **asdict(sources.provenance(one.step.path)), shape=one.problem.shape(), times=times,
+            successor=f"{successor.PACKAGE} {successor.version()}", measure=timing.MEASURE_VERSION,
         )  # fmt: skip
         record.keep("compilers", str(one.preset), {one.step.name: entry})
-    return RIGHT
+        first, second = (figures.milliseconds(each.median_ms) for each in (times.first, times.second))
+        console.tell(f"{one.step.name} on {one.preset}: {first} ms by numba-cuda, {second} ms by its successor")
 
 
 PARTS = {

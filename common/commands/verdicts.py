@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import re
 import shlex
 from collections import Counter
@@ -52,9 +51,7 @@ def say_left_out(outcomes: Iterable[Outcome], options: argparse.Namespace | None
     left = [outcome for outcome in outcomes if outcome.left_out]
     if left:
         needed, free = max((outcome.needed_bytes or 0, outcome.free_bytes or 0) for outcome in left)
-        large = all(max(map(math.prod, outcome.problem.shapes)) > 2**31 for outcome in left)
-        what = "arrays beyond 2^31 elements were not looked for" if large else f"{len(left)} were left out"
-        said = f"{what}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free"
+        said = f"{len(left)} shapes were left out: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free"
         console.tell(f"[yellow]{said}[/]", options=options)
 
 

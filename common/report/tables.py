@@ -8,7 +8,7 @@ from dataclasses import replace
 from msgspec.structs import asdict
 from rich.text import Text
 
-from common.catalog import catalog, device
+from common.catalog import catalog
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
 from common.machine_code import sass
@@ -96,11 +96,6 @@ def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     return replace(found, title=f"{preset}, recorded on {record.title}", note=note, optional=_NARROW)
 
 
-def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
-    """A profiled kernel's counters, each with what it says."""
-    return Table(["", " ", "  "], sentences, title=title, left=["  "])
-
-
 def swept(title: str, points: list[Point], shipped: Tile) -> Table:
     """Tiles by time, the fastest first; then those that were not timed, with the reason."""
     rows = []
@@ -109,12 +104,6 @@ def swept(title: str, points: list[Point], shipped: Tile) -> Table:
         note = "shipped" if point.tile == shipped else point.reason or ""
         rows.append([*(str(point.tile[name]) for name in shipped), time, note])
     return Table([*shipped, "ms", ""], rows, title=title, left=[""])
-
-
-def failed(found: list[tuple[str, str, str]]) -> Table:
-    """What could not be measured, and why: its part, its names, the reason."""
-    header = ["part", "failed", "why"]
-    return Table(header, found, left=header[1:])
 
 
 def progress(found: list[Exercise], state: State) -> Table:
@@ -199,19 +188,3 @@ def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
-
-
-# --- lines of progress ---
-
-
-def sanitized_line(entry: tuple[str, Step, int, str]) -> str:
-    """``memcheck: STEP, 0 errors``."""
-    tool, step, count, _ = entry
-    return f"{tool}: {step.name}, {count} error{'s' * (count != 1)}"
-
-
-def by_both_line(one: Outcome) -> str:
-    """``STEP on PRESET: 2.11 ms by numba-cuda, 2.57 ms by its successor``."""
-    pair = (one.pairs or {})[device.NUMBA_CUDA]
-    first, second = (figures.milliseconds(each.median_ms) for each in (pair.first, pair.second))
-    return f"{one.step.name} on {one.preset}: {first} ms by numba-cuda, {second} ms by its successor"

@@ -29,7 +29,7 @@ class DrawResult(Result, frozen=True, kw_only=True):
 
 class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
     """Draw one unit: charts of a GPU's record, shipped or the user's own (of a ``ladder``; empty: those of several),
-    a lesson's pictures, the machine code's charts, or a step's trace. ``name``: of the record, the lesson, the step."""
+    a lesson's pictures, the machine code's charts, or a step's trace. ``name``: of the record, lesson or step."""
 
     what: Literal["own", "shipped", "lesson", "code", "trace"]
     name: str
