@@ -1,8 +1,10 @@
 """The book as a site, and a trace as a page. Sphinx is brought by ``book`` alone.
 
-book          the build with Sphinx, steps as links
-explorer      a trace as a page, and what it costs, in sentences; the book's such pages
-sources       what the book is built from
+Module by module:
+
+    book          the build with Sphinx, steps as links
+    explorer      a trace as a page, and what it costs, in sentences; the book's such pages
+    sources       what the book is built from
 """
 
 from pathlib import Path

@@ -1,16 +1,17 @@
 """The commands: arguments, progress, printing. Nothing below prints.
 
-arguments     every option; which steps, presets and shapes were named
-console       what is said: lines, complaints, progress
-verdicts      outcomes and traces on the terminal, and exit codes
-steps         list, check, time, diff, ship
-changed       all: what changed is checked and timed, what follows from it drawn
-bench         bench: what a record lacks is measured; sweep
-parts         what a record holds beside times, and how that is measured
-inspecting    inspect, trace
-edits         history, restore, reset; a run of an edited step, again at every save
-scripts       run: a program of anybody's, in the tracer
-exercising    grade, hint
-pictures      charts, book
-lessons       a lesson: run, watched, explained
+Module by module:
+
+    arguments     every option; which steps, presets and shapes were named
+    console       what is said: lines, complaints, progress
+    verdicts      outcomes and traces on the terminal, and exit codes
+    steps         list, check, time, diff, ship
+    bench         bench: what a record lacks is measured; sweep
+    parts         what a record holds beside times, and how that is measured
+    inspecting    inspect, trace
+    edits         history, restore, reset; a run of an edited step, again at every save
+    scripts       run: a program of anybody's, in the tracer
+    exercising    grade, hint
+    pictures      charts, book
+    lessons       a lesson: run, watched; all: what changed is checked and timed, what follows from it drawn
 """

@@ -34,9 +34,7 @@ class Part:
 
     items: Callable[[Record, list[Step], str | None], list[Any]]  # of these steps, on a preset; a step comes first
     holds: Callable[[Record, Any], bool]  # is the record's entry of an item there, and of the code as it is?
-    measure: Callable[
-        [list[Any], Record], int | None
-    ]  # writes items into the record; returns the exit code
+    measure: Callable[[list[Any], Record], int | None]  # writes items into the record; returns the exit code
     together: int = 1  # so many items at a time
 
     def run(self, record: Record, named: list[Step], preset: str | None) -> Iterator[tuple[str, int | Exception]]:

@@ -94,22 +94,22 @@ def _named(kernel: TracedKernel) -> str:
 def _passed_on(aside: bool) -> Iterator[tuple[str, str]]:
     """Two files that a program prints to; what comes is passed on at once, to standard error alone beside JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        targets = {Path(folder, "output"): sys.stderr if aside else sys.stdout, Path(folder, "errors"): sys.stderr}
-        for file in targets:
-            file.touch()
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        targets = {output: sys.stderr if aside else sys.stdout, errors: sys.stderr}
+        readers = [(codecs.getreader("utf-8")(file.open("w+b"), "replace"), to) for file, to in targets.items()]
         done = threading.Event()
-        thread = threading.Thread(target=_pass_on, args=(targets, done), daemon=True)
+        thread = threading.Thread(target=_pass_on, args=(readers, done), daemon=True)
         thread.start()
         try:
-            output, errors = map(str, targets)
-            yield output, errors
+            yield str(output), str(errors)
         finally:
             done.set()
             thread.join()
+            for reader, _ in readers:
+                reader.close()
 
 
-def _pass_on(targets: dict[Path, TextIO], done: threading.Event) -> None:
-    readers = [(codecs.getreader("utf-8")(file.open("rb"), "replace"), target) for file, target in targets.items()]
+def _pass_on(readers: list[tuple[codecs.StreamReader, TextIO]], done: threading.Event) -> None:
     over = False
     while not over:
         over = done.wait(_POLL_SECONDS)
@@ -119,5 +119,3 @@ def _pass_on(targets: dict[Path, TextIO], done: threading.Event) -> None:
                 target.flush()
             except OSError:
                 console.discard(target)
-    for reader, _ in readers:
-        reader.close()

@@ -1,6 +1,8 @@
 """What was measured, on which GPU, with which code.
 
-records       one JSON file for each GPU, one for machine code; outcomes of tasks into them
-entries       what those files hold, a type for each entry
-current       which rows of a record are as new as their code
+Module by module:
+
+    records       one JSON file for each GPU, one for machine code; outcomes of tasks into them
+    entries       what those files hold, a type for each entry
+    current       which rows of a record are as new as their code
 """
