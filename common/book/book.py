@@ -74,9 +74,6 @@ def _settings(root: Path) -> dict[str, object]:
     }
 
 
-# --- the extension: names of steps lead to their code ---
-
-
 class Mentions(SphinxPostTransform):  # type: ignore[misc]
     """Link every step that is named as code."""
 

@@ -76,9 +76,6 @@ def open_record(shipped: bool) -> Record:
     return record
 
 
-# --- steps, shapes, presets ---
-
-
 def chosen(options: argparse.Namespace) -> list[Step]:
     """The steps or exercises named, or all steps; with --file exactly one must be named."""
     steps = [_step_of(name) for name in options.steps]

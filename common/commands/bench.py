@@ -134,9 +134,6 @@ def line(entry: tuple[str, Any]) -> str:
     return f"the library on {found[0]}: {found[1].status}" if kind == "library" else f"{kind}: measured"
 
 
-# --- sweep ---
-
-
 def sweep(options: argparse.Namespace) -> int:
     step = catalog.find(options.step)
     preset = options.problem or problems.DEFAULT_PRESET[step.ladder]

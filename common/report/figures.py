@@ -107,7 +107,7 @@ def named(word: str, record: Record, code: MachineCode, words: Sequence[str], kn
 def time(record: Record, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
     row = _row(record, preset, name)
-    return in_ms(row.timing.median_ms) if row else None
+    return Figure(row.timing.median_ms, milliseconds(row.timing.median_ms)) if row else None
 
 
 @kind("ratio")
@@ -136,8 +136,8 @@ def share(record: Record, preset: str, name: str) -> Figure | None:
 @kind("floor")
 def floor(record: Record, preset: str) -> Figure | None:
     """Milliseconds of the floor at the shape that was measured."""
-    found = record.floors(preset)
-    return in_ms(found[0][1].floor_ms) if found else None
+    found = [one.floor_ms for _, one in record.floors(preset)]
+    return Figure(found[0], milliseconds(found[0])) if found else None
 
 
 @kind("beside")
@@ -248,11 +248,6 @@ def _ratio(one: Row | None, other: Row | None) -> float | None:
 def of(value: float, form: str) -> Figure:
     """The figure, shown in that format."""
     return Figure(value, format(value, form))
-
-
-def in_ms(value: float) -> Figure:
-    """Milliseconds, shown as such."""
-    return Figure(value, milliseconds(value))
 
 
 # --- how a library computes ---

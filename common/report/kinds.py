@@ -38,9 +38,6 @@ class UnmeasuredError(Exception):
     """Nothing was measured of what a table shows: of what."""
 
 
-# --- times ---
-
-
 @kind("ladder", TABLES)
 def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     """Every step (of the lesson), the libraries, the floor."""
@@ -147,7 +144,7 @@ def across_layers(record: Record, step: str) -> Table:
         known = record.row(preset, step) or record.row(preset, library)
         problem = record.problem(preset, known) if known else problems.preset(preset)
         times = figures.time(record, preset, step), figures.time(record, preset, library)
-        ours, theirs = ([_text(one), _one(problem.flops / one.value / 1e9 if one else None)] for one in times)
+        ours, theirs = ([_text(one), f"{problem.flops / one.value / 1e9:.1f}" if one else ""] for one in times)
         faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, word, step)
         rows.append([
             f"`{preset}`", " × ".join(f"{extent:,}" for extent in matrix(problem)),
@@ -344,9 +341,6 @@ def _factor(card: Record, preset: str, step: str, before: str) -> str:
     return aged(said, any(current.older(row, name) for name in (before, step) if (row := card.row(preset, name))))
 
 
-# --- of the lessons themselves ---
-
-
 @kind("problems", TABLES)
 def presets() -> Table:
     """The timed presets, their work and least traffic."""
@@ -370,10 +364,6 @@ def _text(figure: Figure | None) -> str:
 def aged(text: str, older: bool) -> str:
     """With the mark of what was measured on older code, if it was."""
     return f"{text} {OLDER}" if older else text
-
-
-def _one(value: float | None) -> str:
-    return f"{value:.1f}" if value else ""
 
 
 def _footnote(record: Record, preset: str) -> str:

@@ -122,18 +122,14 @@ def update(record: Record | None) -> list[Path]:
 
 def summary(record: Record) -> str:
     """A page of its own for one GPU: every ladder's tables and charts."""
-    parts = [f"# {record.gpu_name}", _block("ceilings", record)]
+    parts = [f"# {record.gpu_name}", _written("ceilings", (), record, MachineCode())]
     for ladder in problems.LADDERS:
         presets = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
         for preset in presets:
             parts += [f"## {preset}", f"![{preset}](charts/{record.slug}/{preset}.png)"]
-            parts.append(_block("ladder", record, preset))
+            parts.append(_written("ladder", [preset], record, MachineCode()))
         if record.ceilings and presets and ladder in figures.ROOFLINES:
             parts.append(f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)")
     if len(parts) == 2:
         parts.append("*Nothing has been measured for any preset yet.*")
     return "\n\n".join(parts) + "\n"
-
-
-def _block(word: str, record: Record, *words: str) -> str:
-    return _written(word, words, record, MachineCode())

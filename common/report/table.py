@@ -27,6 +27,7 @@ SIGNS = {
 }
 OLDER = "¶"
 MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
+SHORT = 24  # characters of a text that is not broken without need
 _NAMED = re.compile(r"^\[?`(\w+)`(?:\]\([^)]*\))?")
 
 Cell = str | Text
@@ -81,18 +82,12 @@ def _signed(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], set[str]]
     return found, used
 
 
-# --- Markdown ---
-
-
 def markdown(table: Table) -> str:
     """A table as a page has it: the cells, the note, what the marks mean. Paragraphs."""
     rows, used = _signed(table.rows)
     rule = [":--", *(":--" if name in table.left else "--:" for name in table.header[1:])]
     lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in (table.header, rule, *rows)]
     return "\n\n".join(filter(None, ["\n".join(lines), table.note, " ".join(explained(used))]))
-
-
-# --- terminal ---
 
 
 def terminal(table: Table, width: int) -> Drawn:
@@ -103,7 +98,7 @@ def terminal(table: Table, width: int) -> Drawn:
     wide = {name: 3 + _longest([titles[name], *cells]) for name, cells in columns.items()}
     for name in set(table.left) & set(wide):  # may be broken between words
         words = [word for cell in columns[name] for word in str(cell).split()]
-        wide[name] = 3 + _longest([titles[name], *words])
+        wide[name] = max(min(wide[name], 3 + SHORT), 3 + _longest([titles[name], *words]))
     dropped = [name for name in table.optional if name in wide and 1 + sum(wide.values()) > width and wide.pop(name)]
     tight = 1 + sum(wide.values()) > width
     drawn = Drawn(

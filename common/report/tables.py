@@ -116,9 +116,6 @@ def progress(found: list[Exercise], state: State) -> Table:
     return Table(header, rows, left=header[1:])
 
 
-# --- what kernels became ---
-
-
 def title(step: str, kernel: Summary) -> str:
     """The step, and the kernel if its name is another."""
     return step if kernel["kernel"] == step else f"{step}: {kernel['kernel']}"

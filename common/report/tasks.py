@@ -38,17 +38,14 @@ class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
 
 def units(shipped: bool) -> list[Draw]:
     """All that is drawn of what is ``shipped``, or of the user's own, what takes longest first: the tasks."""
-    what: Literal["own", "shipped"] = "shipped" if shipped else "own"
     cards = [path.stem for path in records.files(records.RESULTS if shipped else records.OWN)]
-    charts = [Draw(what=what, name=name, ladder=one) for name in cards for one in ("", *problems.LADDERS)]
-    if not shipped:
-        return charts
-    return [
-        *charts,
-        *(Draw(what="lesson", name=name) for name in catalog.lessons() if _script(name).exists()),
-        Draw(what="code", name="machine code"),
-        *(Draw(what="trace", name=step.name) for step in catalog.steps()),
-    ]
+    what: Literal["own", "shipped"] = "shipped" if shipped else "own"
+    found = [Draw(what=what, name=name, ladder=one) for name in cards for one in ("", *problems.LADDERS)]
+    if shipped:
+        found += [Draw(what="lesson", name=name) for name in catalog.lessons() if _script(name).exists()]
+        found += [Draw(what="code", name="machine code")]
+        found += [Draw(what="trace", name=step.name) for step in catalog.steps()]
+    return found
 
 
 def stale(shipped: bool, fresh: bool = False) -> list[Draw]:
