@@ -13,17 +13,7 @@ from contextlib import ExitStack, suppress
 
 from common.catalog import device
 from common.check import compiling, run
-from common.commands import (
-    arguments,
-    bench,
-    edits,
-    exercising,
-    inspecting,
-    lessons,
-    pictures,
-    scripts,
-    steps,
-)
+from common.commands import arguments, bench, edits, exercising, inspecting, lessons, pictures, scripts, steps
 from common.commands.console import UNREAD, UNUSABLE, blame, discard, tell
 from common.run import isolate
 from common.timing import tools

@@ -51,8 +51,8 @@ def say_left_out(outcomes: Iterable[Outcome], options: argparse.Namespace | None
     left = [outcome for outcome in outcomes if outcome.left_out]
     if left:
         needed, free = max((outcome.needed_bytes or 0, outcome.free_bytes or 0) for outcome in left)
-        said = f"{len(left)} shapes were left out: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free"
-        console.tell(f"[yellow]{said}[/]", options=options)
+        said = f"{len(left)}; {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} free"
+        console.tell(f"[yellow]left out for lack of memory: {said}[/]", options=options)
 
 
 def say_shipped(shipped: dict[str, run.Shipped]) -> None:

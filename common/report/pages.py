@@ -22,18 +22,6 @@ from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
 
 
-def _marker(opening: str, end: str, newline: str) -> re.Pattern[str]:
-    """From a marker to its end; between them stands no other opening: a forgotten end is said, not swallowed."""
-    return re.compile(
-        rf"(<!--{opening} (\w+)((?: [\w.-]+)*) -->{newline})((?:(?!<!--{opening}).)*?)(<!--{end}-->)", re.DOTALL
-    )
-
-
-_BLOCK = _marker(" table:", " end table ", "\n")
-_EXERCISE = _marker(" exercise:", " end exercise ", "\n")
-_INLINE = _marker("=", "/", "")
-
-
 def pages() -> list[Path]:
     """Every page that may hold a table: the first one, those beside the lessons, and all in their folders."""
     beside, within = (sorted(catalog.LESSONS.glob(pattern)) for pattern in ("*.md", "*/*.md"))
@@ -48,15 +36,21 @@ def rendered(text: str, record: Record | None, code: MachineCode) -> str:
         found = figures.named(word, known, code, words)
         return "?" if found is None else found if isinstance(found, str) else str(found.text)
 
-    text = _replaced(text, "<!-- table:", _BLOCK, lambda word, words: f"{_written(word, words, known, code)}\n")
-    text = _replaced(text, "<!-- exercise:", _EXERCISE, lambda name, _: f"{_exercise(name)}\n")
-    return _replaced(text, "<!--=", _INLINE, inline)
+    def block(word: str, words: list[str]) -> str:
+        return f"{_written(word, words, known, code)}\n"
+
+    text = _replaced(text, " table:", " end table ", "\n", block)
+    text = _replaced(text, " exercise:", " end exercise ", "\n", lambda name, _: f"{_exercise(name)}\n")
+    return _replaced(text, "=", "/", "", inline)
 
 
-def _replaced(text: str, opening: str, pattern: re.Pattern[str], write: Callable[[str, list[str]], str]) -> str:
+def _replaced(text: str, opening: str, end: str, newline: str, write: Callable[[str, list[str]], str]) -> str:
     """The text with what ``write`` makes of each marker's words between the marker and its end."""
-    if text.count(opening) != len(pattern.findall(text)):
-        raise ValueError(f"a marker {opening} ... has no end, or is not written as it must be")
+    # between them stands no other opening: a forgotten end is said, not swallowed
+    between = rf"((?:(?!<!--{opening}).)*?)"
+    pattern = re.compile(rf"(<!--{opening} (\w+)((?: [\w.-]+)*) -->{newline}){between}(<!--{end}-->)", re.DOTALL)
+    if text.count(f"<!--{opening}") != len(pattern.findall(text)):
+        raise ValueError(f"a marker <!--{opening} ... has no end, or is not written as it must be")
 
     def written(match: re.Match[str]) -> str:
         try:
