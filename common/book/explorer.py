@@ -100,9 +100,6 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-# --- the page ---
-
-
 def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
     """The page of one step, or of two side by side, in one file. ``links``: addresses with their words, above it."""
     title = html.escape(" and ".join(one.name for one in steps))

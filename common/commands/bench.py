@@ -54,11 +54,6 @@ def run_bench(options: argparse.Namespace) -> int:
     return max(code, WRONG if failed else RIGHT)
 
 
-def lacking(pairs: list[tuple[Step, str]], record: Record, room_bytes: int, beside: bool) -> list[tuple[Step, str]]:
-    """Of steps on presets those of which a record has no current row, or none ``beside`` a library."""
-    return [pair for pair in pairs if not current.row(record, *pair, room_bytes, beside)]
-
-
 class Rows:
     """What is measured for a card's record, each row written as soon as it is there; ``outcomes``: of the steps."""
 
@@ -108,7 +103,7 @@ def measure_rows(
     presets = presets if libraries and peers.available() else []
     kept = len(pairs) + len(presets)
     if not fresh:
-        pairs = lacking(pairs, record, room_bytes, True)
+        pairs = [pair for pair in pairs if not current.row(record, *pair, room_bytes)]
         presets = [name for name in presets if not current.libraries(record, name, room_bytes)]
     console.say_kept(kept - len(pairs) - len(presets), "rows")
     with_ceilings = (fresh and libraries) or not current.ceilings(record)

@@ -134,7 +134,9 @@ def check_changed(
     edits.keep(rest)
     rows = bench.Rows(Record.open(card[0], arguments.folder(False)), quick=True) if card else None
     pairs = arguments.pairs(steps, None) if card else []
-    lacking = bench.lacking(pairs, rows.record, card[1], beside=False) if rows and card and not fresh else pairs
+    lacking = pairs
+    if rows and card and not fresh:
+        lacking = [pair for pair in pairs if not current.row(rows.record, *pair, card[1], in_turn=False)]
     console.say_kept(len(pairs) - len(lacking), "rows")
     ceilings = rows is not None and (fresh or not current.ceilings(rows.record))
     if expected := range(len(rest) + len(lacking) + ceilings):

@@ -61,9 +61,8 @@ def errors(record: Record, steps: list[Step]) -> bool:
 
 def ceilings(record: Record) -> bool:
     """Do the GPU's ceilings hold?"""
-    found = record.ceilings
-    complete = found is not None and measured.complete(found, record.data.gpu.compute_capability)
-    return found is not None and complete and _measured_here(record, found, ())
+    found, capability = record.ceilings, record.data.gpu.compute_capability
+    return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
 
 
 def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool = True) -> bool:

@@ -91,8 +91,6 @@ class Record:
     def ceilings(self) -> entries.Ceilings | None:
         return self.data.ceilings
 
-    # --- writing ---
-
     def start_run(self) -> str:
         """Add a run's provenance; entries that are stored from now on are of this ``run``. Returns its key."""
         now, gpu = datetime.datetime.now(datetime.timezone.utc), self.data.gpu
@@ -126,8 +124,6 @@ class Record:
                 used |= {entry.run for inner in getattr(self.data, group).values() for entry in inner.values()}
             self.data.runs = {key: run for key, run in self.data.runs.items() if key in used}
             store.write_json(self.path, to_builtins(self.data))
-
-    # --- what it holds ---
 
     def sweep(self, preset: str, name: str) -> entries.Sweep | None:
         return self.data.sweeps.get(preset, {}).get(name)

@@ -115,7 +115,9 @@ def speedups(record: Record, preset: str) -> Figure:
     title = f"{preset}: {' '.join(f'{k}={v}' for k, v in dense.items())}"
     if problem.batch_key and problem != asked:
         title += f"  (N reduced from {getattr(asked, 'N', '')})"
-    canvas.headings(figure, title, source(record, rows[-1][1]), math.ceil(len(lines) / 3))
+    run = record.run_of(rows[-1][1])
+    source = f"{record.gpu_name}, driver {run.driver}, {figures.versions(run.packages)}, {run.date}"
+    canvas.headings(figure, title, source, math.ceil(len(lines) / 3))
     return figure
 
 
@@ -307,8 +309,3 @@ def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
     known = signs()
     used = {known.get(name, "") for name in names} | ({OLDER} if older else set())
     return "\n".join([label, *explained(used)])
-
-
-def source(record: Record, row: Row) -> str:
-    run = record.run_of(row)
-    return f"{record.gpu_name}, driver {run.driver}, {figures.versions(run.packages)}, {run.date}"

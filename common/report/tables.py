@@ -128,7 +128,6 @@ def _told(kernel: Summary) -> dict[str, str]:
     return {
         "grid": " x ".join(map(str, kernel["grid"])),
         "block": " x ".join(map(str, kernel["block"])),
-        "threads per block": str(kernel["threads"]),
         "registers": str(kernel["registers"]),
         "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
         "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
@@ -140,8 +139,7 @@ def _told(kernel: Summary) -> dict[str, str]:
         "instructions": str(hot["total"]),
         **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
         "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
-        "FMA per shared load": _number(hot["fma_per_shared_load"]),
-        "shared floats per FMA": _number(hot["floats_per_fma"]),
+        "shared floats per FMA": "" if hot["floats_per_fma"] is None else f"{hot['floats_per_fma']:.3g}",
         **{f"{what}s x bits": _widths(hot["widths"].get(what, {})) for what in _MOVES},
     }
 
@@ -181,7 +179,3 @@ def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
             yield f"  // {group['file']}:{group['line']}  {group['text']}"
         mark = "|" if group["hot"] else " "
         yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
