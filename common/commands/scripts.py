@@ -63,9 +63,8 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
     told: list[tuple[str, Fault]] = []
     for fault in found.others:  # the program's own
         faults.append({"file": None, "kernel": None, **to_builtins(fault)})
-        told.append(
-            (f"{path.name}:{fault.line}: {fault.what}" if fault.line else f"{path.name}: {fault.what}", fault)
-        )
+        place = f"{path.name}:{fault.line}" if fault.line else path.name
+        told.append((f"{place}: {fault.what}", fault))
     for kernel in found.kernels:
         where = f"{Path(kernel.file).name}, {kernel.name}, "
         notes += [f"{where}{note}." for note in kernel.notes]
@@ -87,8 +86,8 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
         text = f"in {launched:,} launches: {traces.NO_FAULT}" if launched else "as no kernel was launched"
         lines.append(f"[green]No fault[/] {text}.")
     status = {RIGHT: "nothing found", WRONG: "faults", UNUSABLE: "unknown"}[code]
-    whole = {"status": status, "faults": faults, "unknown": unknown, "notes": notes, "kernels": found.kernels}
-    return code, whole, lines
+    answer: dict[str, object] = {"status": status, "faults": faults, "unknown": unknown, "notes": notes}
+    return code, {**answer, "kernels": found.kernels}, lines
 
 
 @contextmanager
