@@ -28,23 +28,19 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
 
 
 def _command(options: argparse.Namespace) -> int:
-    """Run a lesson, or watch it."""
-    steps = _chosen_of(options.lesson, options.step, options.problem)
+    """Run a lesson's steps, or watch them; raises ValueError at a name or preset that does not fit."""
+    lesson, name = options.lesson, options.step
+    here = [step for step in catalog.everything() if step.lesson == lesson]
+    chosen = [step for step in here if (step.name == name if name else not step.experiment)]
+    if not chosen:
+        raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
+    steps = [step for step, _ in arguments.pairs(chosen, options.problem)]
     without_gpu = arguments.without_gpu(options.sim)
     edits.keep()
     if options.watch:
         edits.name_edited_helpers()
         return edits.watch(steps, options.step is not None, options.problem, without_gpu)
     return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)
-
-
-def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
-    """The steps of a lesson to run; raises ValueError at a name or preset that does not fit."""
-    here = [step for step in catalog.everything() if step.lesson == lesson]
-    chosen = [step for step in here if (step.name == name if name else not step.experiment)]
-    if not chosen:
-        raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
-    return [step for step, _ in arguments.pairs(chosen, preset)]
 
 
 def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
@@ -139,10 +135,26 @@ def check_changed(
         lacking = [pair for pair in pairs if not current.row(rows.record, *pair, card[1], in_turn=False)]
     console.say_kept(len(pairs) - len(lacking), "rows")
     ceilings = rows is not None and (fresh or not current.ceilings(rows.record))
+
+    def work(checking: run.Checking) -> Iterator[tuple[str, Any]]:
+        """Each step is timed as soon as it is right, while others are compiled: with all processors busy FP32 steps
+        took the time that they take alone, to 0.6%."""
+        for step in steps:
+            if step in rest:
+                found[step.name] = list(checking.of([step]))
+                yield "check", found[step.name]
+            right = all(outcome.fine for outcome in found[step.name])
+            if step in rest and right:
+                checks.keep(found[step.name])
+            if rows and right:
+                checking.wait(step)
+                yield from rows.take([pair for pair in lacking if pair[0] is step])
+        if rows:
+            yield from rows.take(measuring.at_a_low_clock(rows.outcomes), ceilings=ceilings)
+
     if expected := range(len(rest) + len(lacking) + ceilings):
         with run.Checking(rest, not card, seed=seed, brief=recorded, timed=lacking) as checking:
-            work = _work(steps, rest, checking, checks, found, rows, lacking, ceilings)
-            for _ in console.progress("check and time" if card else "check", work, expected, bench.line):
+            for _ in console.progress("check and time" if card else "check", work(checking), expected, bench.line):
                 pass
     outcomes = [outcome for step in steps for outcome in found[step.name]]
     if rows and rows.outcomes:
@@ -154,24 +166,3 @@ def check_changed(
         console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
     verdicts.say_shipped(recorded)
     return outcomes, measuring.latest(rows.outcomes) if rows else []
-
-
-def _work(
-    steps: list[Step], rest: list[Step], checking: run.Checking, checks: run.Outcomes,
-    found: dict[str, list[Outcome]], rows: bench.Rows | None, lacking: list[tuple[Step, str]], ceilings: bool,
-) -> Iterator[tuple[str, Any]]:  # fmt: skip
-    """Check each step of ``rest``, into ``found``, and keep what is right; with ``rows`` time each as soon as it is
-    right, while others are compiled: with all processors busy FP32 steps took the time that they take alone, to
-    0.6%. At last the ceilings, and again what ran at a low clock."""
-    for step in steps:
-        if step in rest:
-            found[step.name] = list(checking.of([step]))
-            yield "check", found[step.name]
-        right = all(outcome.fine for outcome in found[step.name])
-        if step in rest and right:
-            checks.keep(found[step.name])
-        if rows and right:
-            checking.wait(step)
-            yield from rows.take([pair for pair in lacking if pair[0] is step])
-    if rows:
-        yield from rows.take(measuring.at_a_low_clock(rows.outcomes), ceilings=ceilings)
