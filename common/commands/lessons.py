@@ -51,7 +51,13 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     code = RIGHT
     for step in edited:  # first, and alone: their verdicts are waited for
         code = max(code, edits.run_edited(step, preset, without_gpu))
-    outcomes = _check([step for step in chosen if step not in edited], without_gpu)
+    rest = [step for step in chosen if step not in edited]
+    known, outcomes = run.shipped(rest), list[Outcome]()
+    if rest:
+        checking = run.check_steps(rest, without_gpu, seed=plan.new_seed(), brief=known)
+        outcomes = list(verdicts.checked(rest, checking))
+        verdicts.print_checks(outcomes)
+        verdicts.say_shipped(known)
     code = code or verdicts.exit_code(outcomes, asked=False)
     if code != RIGHT:
         verdicts.say_left_out(outcomes)
@@ -70,18 +76,6 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
 def _with_predecessors(steps: list[Step]) -> list[Step]:
     """The steps, each after those it is compared with."""
     return list(dict.fromkeys(one for step in steps for one in (*catalog.predecessors(step), step)))
-
-
-def _check(steps: list[Step], without_gpu: bool) -> list[Outcome]:
-    """Check steps and print what came of it."""
-    if not steps:
-        return []
-    known = run.shipped(steps)
-    checking = run.check_steps(steps, without_gpu, seed=plan.new_seed(), brief=known)
-    outcomes = list(verdicts.checked(steps, checking))
-    verdicts.print_checks(outcomes)
-    verdicts.say_shipped(known)
-    return outcomes
 
 
 def _print_recorded(steps: list[Step], preset: str | None) -> None:

@@ -283,9 +283,6 @@ def record_code(outcomes: list[Outcome]) -> None:
     save_code(MachineCode(tools=sources.versions(tools), steps=steps))
 
 
-# --- what came of tasks, into a GPU's record ---
-
-
 def record_step(record: Record, outcome: Outcome) -> None:
     """Store a timed outcome."""
     precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None

@@ -56,9 +56,8 @@ def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
 
 def draw_worth(record: Record, folder: Path) -> list[Path]:
     """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
-    return (
-        [canvas.save(worth(record), folder / "worth")] if any(gain for _, _, gain in figures.worths(record)) else []
-    )
+    known = any(gain for _, _, gain in figures.worths(record))
+    return [canvas.save(worth(record), folder / "worth")] if known else []
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:

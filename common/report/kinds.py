@@ -228,14 +228,13 @@ def compilers(record: Record, code: MachineCode) -> Table:
             continue
         loops = [HotLoop.recorded(kernel) for kernel, _ in both]
         found = record.data.compilers.get(one.preset, {}).get(name)
+        times = [found.times.first, found.times.second] if found else []
         cells = [
             [str(kernel.registers) for kernel, _ in both],
             [f"{fits.fraction:.0%}" for _, fits in both],
             [_each(loop.per_multiply_add()) for loop in loops],
             [_each(loop.per_multiply_add(loop.count("IMAD"))) for loop in loops],
-            [figures.milliseconds(each.median_ms) for each in (found.times.first, found.times.second)]
-            if found
-            else [],
+            [figures.milliseconds(each.median_ms) for each in times],
         ]
         rows.append([f"`{name}`", *map(" → ".join, cells)])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
@@ -286,9 +285,9 @@ def profile(record: Record, *words: str) -> Table:
                 rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
                 continue
             source = f" on {record.gpu_name}, {record.run_of(entry).date}"
-            cells = {key: _text(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
-            cells["stall"] = _main_stall(entry)
-            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
+            found = [_text(figures.counter(record, preset, name, key)) for key in chosen]
+            found = [_main_stall(entry) if key == "stall" else cell for key, cell in zip(chosen, found, strict=True)]
+            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *found])
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
     return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")

@@ -1,4 +1,4 @@
-"""Tables that commands print: of checks, times, exercises, compiled kernels. A table is printed as it is."""
+"""Tables that commands print: of checks, times, compiled kernels. A table is printed as it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rich.text import Text
 
 from common.catalog import catalog
 from common.catalog.catalog import Step
-from common.catalog.exercises import Exercise, State
 from common.machine_code import sass
 from common.machine_code.summaries import SourceLine, Summary
 from common.records import entries, records
@@ -104,16 +103,6 @@ def swept(title: str, points: list[Point], shipped: Tile) -> Table:
         note = "shipped" if point.tile == shipped else point.reason or ""
         rows.append([*(str(point.tile[name]) for name in shipped), time, note])
     return Table([*shipped, "ms", ""], rows, title=title, left=[""])
-
-
-def progress(found: list[Exercise], state: State) -> Table:
-    """Exercises, hints used, and what has passed."""
-    rows: list[list[Cell]] = []
-    for one in found:
-        done = Text("passed" if state.passed(one) else "", style="green")
-        rows.append([one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done])
-    header = ["", "exercise", "kind", "hints", "done"]
-    return Table(header, rows, left=header[1:])
 
 
 def title(step: str, kernel: Summary) -> str:

@@ -17,6 +17,7 @@ from common.run.messages import Result, Task
 
 SECONDS = 300.0
 _REPORT = Path(__file__).parent
+_CHARTS = "*/figures/charts.py"  # what draws charts of a GPU's record that one lesson has
 # What a picture may show of the lessons: any step, and what stands beside it.
 _SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
@@ -77,7 +78,7 @@ def draw_task(unit: Draw) -> DrawResult:
                 written = charts.draw_ladder(record, unit.ladder, folder)
             else:
                 written = charts.draw_worth(record, folder)
-                for script in _lessons_charts():
+                for script in sorted(catalog.LESSONS.glob(_CHARTS)):
                     written += catalog.load_file(script).draw_card(record, folder)
         elif unit.what == "lesson":
             script = _script(unit.name)
@@ -98,18 +99,13 @@ def _key(unit: Draw) -> str:
     """What a unit is drawn from: the code that draws it, and what that shows."""
     if unit.what == "trace":
         return cache.key([_REPORT / "traces.py", catalog.find(unit.name).path], unit.name, text=True)
-    roots = [_script(unit.name)] if unit.what == "lesson" else [_REPORT / "charts.py", *_lessons_charts()]
+    roots = [_script(unit.name)] if unit.what == "lesson" else [_REPORT / "charts.py", *catalog.LESSONS.glob(_CHARTS)]
     shown = [path for kind in _SHOWN for path in catalog.LESSONS.glob(kind)]
     shown += [records.RESULTS / records.CODE_FILE, *records.files(records.RESULTS)]
     if unit.what in ("own", "shipped"):
         record = _record(unit)
         shown += [record, *record.parent.glob(f"*/{record.name}")]
     return cache.key(roots, unit.what, unit.name, unit.ladder, data=shown, text=True)
-
-
-def _lessons_charts() -> list[Path]:
-    """What draws charts of a GPU's record that one lesson has."""
-    return sorted(catalog.LESSONS.glob("*/figures/charts.py"))
 
 
 def _record(unit: Draw) -> Path:
