@@ -1,6 +1,6 @@
-"""The book as a site, and a trace as a page.
+"""The book as a site, and a trace as a page. Sphinx is brought by ``book`` alone.
 
-Sphinx is brought by ``book`` alone:
+Module by module:
 
     book          the build with Sphinx, steps as links
     explorer      a trace as a page, and what it costs, in sentences; the book's such pages

@@ -74,9 +74,6 @@ def _settings(root: Path) -> dict[str, object]:
     }
 
 
-# --- the extension: names of steps lead to their code ---
-
-
 class Mentions(SphinxPostTransform):  # type: ignore[misc]
     """Link every step that is named as code."""
 
@@ -84,21 +81,15 @@ class Mentions(SphinxPostTransform):  # type: ignore[misc]
 
     def run(self, **_: Any) -> None:
         here = self.env.docname
+        # the head of a table is what its column is sorted by
+        outer = [one for kind in (nodes.reference, nodes.title, nodes.thead) for one in self.document.findall(kind)]
+        inside = {literal for one in outer for literal in one.findall(nodes.literal)}
         for literal in list(self.document.findall(nodes.literal)):
             place = self.config.workbook_steps.get(literal.astext())
-            # the head of a table is what its column is sorted by
-            if place is None or place == here or _inside(literal, nodes.reference, nodes.title, nodes.thead):
+            if place is None or place == here or literal in inside:
                 continue
             uri = self.app.builder.get_relative_uri(here, place)
             literal.replace_self(nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri))
-
-
-def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
-    while node.parent is not None:
-        node = node.parent
-        if isinstance(node, kinds):
-            return True
-    return False
 
 
 def _levels(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:

@@ -1,8 +1,5 @@
-"""One step's trace, or two side by side, as a page: source, cost of each line, the lanes of each request; above them
-the traffic of a thousand multiply-adds, in sentences and bars.
-
-A page is one file, so that a student can keep it or send it; those of the book lead to each other.
-"""
+"""One step's trace, or two side by side, as a page in one file: source, cost of each line, the lanes of each request;
+above them the traffic of a thousand multiply-adds, in sentences."""
 
 from __future__ import annotations
 
@@ -18,12 +15,8 @@ import msgspec
 from common.book import STATIC
 from common.catalog import catalog
 from common.catalog.catalog import Step
-from common.report import traces
 from common.report.traces import Kept
 
-# A multiprocessor of compute capability 8.6 to 9.0 does 128 FP32 multiply-adds in a clock
-# (CUDA C++ Programming Guide, "Arithmetic Instructions").
-_CLOCKS = 1000 / 128  # of arithmetic, for a thousand multiply-adds
 UNITS = {
     "shared": "wavefronts of shared memory",
     "global": "sectors of global memory",
@@ -35,7 +28,7 @@ _OF_THE_TEXT = (
     "what was read."
 )
 FOLDER = "explore"  # of the book's pages
-_SCRIPTS = "elements.js", "explore.js"
+_PARTS = "explore.css", "page.html", "elements.js", "explore.js"
 # The theme that a reader of the book chose, set before the page is painted.
 _THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
 
@@ -61,23 +54,18 @@ class Shown:
         """The main kernel."""
         return self.kernels[self.trace["main"]]
 
-    @property
-    def fma(self) -> int:
-        """Multiply-adds of the main kernel's traced blocks."""
-        return int(self.chief["fma"])
-
-    def moved(self, space: str, kernel: Kept | None = None) -> float:
-        """Sectors or wavefronts that a kernel, by default all together, moves for a thousand multiply-adds of the
-        main one, each block taken as the traced one; without multiply-adds, what a block of the main one moves."""
-        if not self.fma:
+    def moved(self, space: str, *kernels: Kept) -> float:
+        """Sectors or wavefronts of kernels, by default all, for a thousand multiply-adds of the main one, each block
+        taken as the traced one; without multiply-adds, what a block of the main one moves."""
+        fma = int(self.chief["fma"])
+        if not fma:
             return moved(self.chief, space)
-        kernels = [kernel] if kernel else self.kernels
-        total = sum(moved(one, space) * _blocks(one) for one in kernels)
-        return 1000 * total / (self.fma * _blocks(self.chief))
+        total = sum(moved(one, space) * _blocks(one) for one in kernels or self.kernels)
+        return 1000 * total / (fma * _blocks(self.chief))
 
-    def traffic(self, kernel: Kept | None = None) -> str:
+    def traffic(self, *kernels: Kept) -> str:
         """What :meth:`moved` says of each memory, in words."""
-        each = ((self.moved(space, kernel), unit) for space, unit in UNITS.items())
+        each = ((self.moved(space, *kernels), unit) for space, unit in UNITS.items())
         return " and ".join(f"{number(count)} {unit}" for count, unit in each if count) or "nothing from memory"
 
 
@@ -91,24 +79,16 @@ def moved(kernel: Kept, space: str) -> int:
     return sum(access["moved"] for access in kernel["accesses"] if access["space"] == space)
 
 
-# --- what it costs, in words ---
-
-
-def sentences(steps: Sequence[Shown]) -> list[str]:
-    """What each step costs for a thousand multiply-adds, and each of several kernels; without them, a block of it."""
-    said = []
-    for one in steps:
-        text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
-        if not one.fma:
-            text = f"One block of {one.name}: {one.traffic()}."
-        elif len(one.kernels) > 1:
-            each = "; ".join(f"{kernel['name']} {one.traffic(kernel)}" for kernel in one.kernels)
-            text += f" That is of {len(one.kernels)} kernels, each block taken as the traced one: {each}."
-        loads = [f"{number(each)} from {space} memory" for space, each in one.chief["loads"].items() if each >= _FEW]
-        if loads:
-            text += f" Load instructions for each multiply-add: {', '.join(loads)}."
-        said.append(text)
-    return said
+def sentences(one: Shown) -> str:
+    """What a step costs for a thousand multiply-adds, and each of several kernels; without them, a block of it."""
+    text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
+    if not one.chief["fma"]:
+        text = f"One block of {one.name}: {one.traffic()}."
+    elif len(one.kernels) > 1:
+        each = "; ".join(f"{kernel['name']} {one.traffic(kernel)}" for kernel in one.kernels)
+        text += f" That is of {len(one.kernels)} kernels, each block taken as the traced one: {each}."
+    loads = [f"{number(each)} from {space} memory" for space, each in one.chief["loads"].items() if each >= _FEW]
+    return text + (f" Load instructions for each multiply-add: {', '.join(loads)}." if loads else "")
 
 
 def number(value: float) -> str:
@@ -120,51 +100,20 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _bars(steps: Sequence[Shown]) -> str:
-    """What is drawn above steps: of each memory a bar for each, on a common scale; beside those of shared memory,
-    which gives one wavefront in a clock, the clocks that FP32 units take to multiply."""
-    fp32 = not any(catalog.on_tensor_cores(one.step, traces.problem(one.step)) for one in steps)
-    parts = []
-    for space, unit in UNITS.items():
-        values = [(one.name, one.moved(space)) for one in steps]
-        if not any(value for _, value in values):
-            continue
-        if space == "shared" and fp32:
-            values.append(("clocks to multiply", _CLOCKS))
-        most = max(value for _, value in values)
-        rows = "".join(
-            f'<div class="bar {"need" if i == len(steps) else f"of{i}"}"><span>{html.escape(name)}</span>'
-            f'<i style="width:{max(0.3, 100 * value / most) if value else 0:.1f}%"></i>'
-            f"<b>{number(value)}</b></div>"
-            for i, (name, value) in enumerate(values)
-        )
-        parts.append(f"<div><h2>{unit.capitalize()} for 1,000 multiply-adds</h2>{rows}</div>")
-    return f'<div class="bars">{"".join(parts)}</div>'
-
-
-# --- the page ---
-
-
 def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
-    """The page of one step, or of two side by side. ``links``, addresses with their words, stand above it, and make
-    it a page of the book, which has style and script beside it; without them the page is whole."""
+    """The page of one step, or of two side by side, in one file. ``links``: addresses with their words, above it."""
     title = html.escape(" and ".join(one.name for one in steps))
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
-    if links:
-        head = f'<link rel="stylesheet" href="../_static/explore.css">{_THEME}'
-        scripts = "".join(f'<script src="../_static/{name}"></script>\n' for name in _SCRIPTS)
-    else:
-        head = f"<style>\n{(STATIC / 'explore.css').read_text(encoding='utf-8')}</style>"
-        texts = [(STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-        scripts = f"<script>\n{''.join(texts)}</script>"
-    return Template((STATIC / "page.html").read_text(encoding="utf-8")).substitute(
+    style, template, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in _PARTS)
+    return Template(template).substitute(
         title=title,
         names=title.replace(" and ", " "),
-        head=head,
+        head=f"<style>\n{style}</style>{_THEME}",
         nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
         above=_above(steps),
         below=f"<p>{_OF_THE_TEXT}</p>",
-        foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n{scripts}',
+        foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n'
+        f"<script>\n{''.join(scripts)}</script>",
     )
 
 
@@ -184,16 +133,15 @@ def _json(steps: Sequence[Shown]) -> str:
 
 
 def _above(steps: Sequence[Shown]) -> str:
-    """Faults, sentences and bars."""
+    """Faults and sentences."""
     text = ""
     for one in steps:
         said = [fault["text"] for kernel in one.kernels for fault in kernel["faults"]]
         if said:
             said.insert(0, f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
         text += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
-    text += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(steps))
-    bars = _bars(steps) if all(one.fma for one in steps) else ""
-    return f'<div class="said">{text}</div>{bars}'
+    text += "".join(f"<p>{html.escape(sentences(one))}</p>" for one in steps)
+    return f'<div class="said">{text}</div>'
 
 
 # --- the book's pages: one for every step, and one for it beside the step that it grew from ---

@@ -1,8 +1,4 @@
-"""What the book is built from: the checkout's pages, and a page for each file of code they link to.
-
-Everything is copied into a folder of its own. Links are turned so that they lead to pages: ``README.md`` is a
-folder's index, and a file of code is its page.
-"""
+"""What the book is built from: copies of the checkout's pages, links turned, and a page for each file of code."""
 
 from __future__ import annotations
 
@@ -35,12 +31,7 @@ def steps() -> dict[Path, catalog.Step]:
     return {step.path: step for step in catalog.everything()}
 
 
-def stage(
-    to: Path,
-    root: Path = catalog.ROOT,
-    made: Mapping[Path, str] | None = None,
-    above: Mapping[Path, str] | None = None,
-) -> None:
+def stage(to: Path, root: Path = catalog.ROOT, made: Pages | None = None, above: Pages | None = None) -> None:
     """Write all sources of the book under ``to``. ``made``: pages that are no file of the checkout; ``above``: what
     stands above a step's code. Raises ValueError for a link that leads nowhere, with page and line."""
     pages = sorted(path for pattern in PAGES for path in root.glob(pattern))
@@ -112,11 +103,10 @@ def _up(here: Path, path: Path) -> str:
 def _contents(places: list[Path]) -> dict[Path, str]:
     """By page, the hidden tables of contents that make the navigation."""
     lessons = [place for place in places if place.parts[0] == "lessons" and place.name == "index.md"]
-    others = [place for place in places if place.parts[0] == "lessons" and len(place.parts) == 2]
-    others += [place for place in places if place == EXPLORE]
+    others = [one for one in places if one.parts[0] == "lessons" and len(one.parts) == 2 and one.name != "index.md"]
     tables = {
         Path("index.md"): _tree("Lessons", lessons)
-        + _tree("To look up", [place for place in others if place == EXPLORE or place.name != "index.md"])
+        + _tree("To look up", others + [EXPLORE] * (EXPLORE in places))
         + _tree("Records", [place for place in places if place.parts[0] == "results"])
         + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name != "index.md"])
     }

@@ -6,7 +6,6 @@ Module by module:
     console       what is said: lines, complaints, progress
     verdicts      outcomes and traces on the terminal, and exit codes
     steps         list, check, time, diff, ship
-    changed       all: what changed is checked and timed, what follows from it drawn
     bench         bench: what a record lacks is measured; sweep
     parts         what a record holds beside times, and how that is measured
     inspecting    inspect, trace
@@ -14,5 +13,5 @@ Module by module:
     scripts       run: a program of anybody's, in the tracer
     exercising    grade, hint
     pictures      charts, book
-    lessons       a lesson: run, watched, explained
+    lessons       a lesson: run, watched; all: what changed is checked and timed, what follows from it drawn
 """

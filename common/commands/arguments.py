@@ -14,7 +14,6 @@ from common.records import records
 from common.records.records import Record
 
 Parser = argparse.ArgumentParser
-Opened = tuple[Record, str]  # a record, and the key of a run of it
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
 
 
@@ -70,13 +69,11 @@ def folder(shipped: bool) -> Path:
     return records.RESULTS if shipped else records.OWN
 
 
-def open_record(shipped: bool) -> Opened:
-    """This GPU's record, and the key of a run started now."""
+def open_record(shipped: bool) -> Record:
+    """This GPU's record, in which a run starts now."""
     record = Record.open(run.inspect_device()[0], folder(shipped))
-    return record, record.start_run()
-
-
-# --- steps, shapes, presets ---
+    record.start_run()
+    return record
 
 
 def chosen(options: argparse.Namespace) -> list[Step]:
@@ -126,10 +123,8 @@ def preset_of(named: list[Step], preset: str | None) -> str | None:
 def pairs(
     steps: list[Step], preset: str | None, every_preset: bool = False, named: bool = False
 ) -> list[tuple[Step, str]]:
-    """Each step with each preset it is to be timed on; experiments only with their ladder's default.
-
-    Raises ValueError if the preset is unknown, or does not fit a step that was ``named``.
-    """
+    """Each step with each preset it is to be timed on; experiments only with their ladder's default. Raises
+    ValueError if the preset is unknown, or does not fit a step that was ``named``."""
     if preset is not None:
         fitting = [step for step in steps if step.ladder == problems.preset(preset).ladder]
         if not fitting or (named and fitting != steps):

@@ -1,7 +1,4 @@
-"""The commands ``bench``, which measures what this GPU's record lacks or has of older code, and ``sweep``.
-
-Both may be interrupted at any time: what is measured is kept as it comes, and the next run goes on with the rest.
-"""
+"""``bench``, which measures what this GPU's record lacks, and ``sweep``: interrupted, they are continued."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from common.records import current, records
 from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
+from common.report.table import Table
 from common.run.messages import Outcome, StepResult, Tile
 from common.timing import measuring, peers, timing
 
@@ -51,13 +49,9 @@ def run_bench(options: argparse.Namespace) -> int:
             else:
                 code = max(code, found)
     if failed:
-        console.say().print(tables.failed(failed))
+        header = ["part", "failed", "why"]
+        console.say().print(Table(header, failed, left=header[1:]))
     return max(code, WRONG if failed else RIGHT)
-
-
-def lacking(pairs: list[tuple[Step, str]], record: Record, room_bytes: int, beside: bool) -> list[tuple[Step, str]]:
-    """Of steps on presets those of which a record has no current row, or none ``beside`` a library."""
-    return [pair for pair in pairs if not current.row(record, *pair, room_bytes, beside)]
 
 
 class Rows:
@@ -66,7 +60,7 @@ class Rows:
     def __init__(self, record: Record, quick: bool) -> None:
         self.record, self.quick = record, quick
         self.outcomes: list[Outcome] = []
-        self._run = record.start_run()
+        record.start_run()
 
     def take(
         self, pairs: list[tuple[Step, str]], presets: Sequence[str] = (), ceilings: bool = False
@@ -74,22 +68,19 @@ class Rows:
         """Measure, as :func:`common.timing.measuring.measure` does, and write it."""
         with closing(measuring.measure(pairs, None, presets, ceilings, self.quick)) as found:
             for kind, one in found:
-                self._keep(kind, one)
+                if kind == "ceilings":
+                    self.record.set_ceilings(one, timing.MEASURE_VERSION)
+                elif kind == "step":
+                    self.outcomes.append(one)
+                    if one.status == "right":
+                        records.record_step(self.record, one)
+                else:
+                    preset, result = one
+                    if result.status == "right":
+                        records.record_peers(self.record, preset, result)
+                    if result.message:
+                        console.warn(f"the library on {preset}: {result.message}")
                 yield kind, one
-
-    def _keep(self, kind: str, one: Any) -> None:
-        if kind == "ceilings":
-            self.record.set_ceilings(one, self._run, timing.MEASURE_VERSION)
-        elif kind == "step":
-            self.outcomes.append(one)
-            if one.status == "right":
-                records.record_step(self.record, self._run, one)
-        else:
-            preset, result = one
-            if result.status == "right":
-                records.record_peers(self.record, self._run, preset, result)
-            if result.message:
-                console.warn(f"the library on {preset}: {result.message}")
 
     def show(self) -> None:
         """Print the times of the steps."""
@@ -104,18 +95,15 @@ def measure_rows(
     pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
     libraries: bool = True,
 ) -> list[Outcome]:  # fmt: skip
-    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets; what came of these.
-
-    ``fresh``: also those whose rows are current. ``libraries``: also the vendor's; without them the ceilings are
-    measured only if they are not current.
-    """
+    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets, with ``fresh`` all;
+    what came of these. Without ``libraries`` the ceilings are measured only if they are not current."""
     record = Record.open(gpu, arguments.folder(shipped))
     twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
     presets = list(dict.fromkeys(preset for _, preset in pairs if preset not in twins))
     presets = presets if libraries and peers.available() else []
     kept = len(pairs) + len(presets)
     if not fresh:
-        pairs = lacking(pairs, record, room_bytes, True)
+        pairs = [pair for pair in pairs if not current.row(record, *pair, room_bytes)]
         presets = [name for name in presets if not current.libraries(record, name, room_bytes)]
     console.say_kept(kept - len(pairs) - len(presets), "rows")
     with_ceilings = (fresh and libraries) or not current.ceilings(record)
@@ -134,14 +122,11 @@ def measure_rows(
 
 
 def line(entry: tuple[str, Any]) -> str:
-    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``."""
+    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``; of checks, at how many shapes."""
     kind, found = entry
-    if kind == "step":
-        return verdicts.line(found)
+    if kind in ("step", "check"):
+        return verdicts.line(found) if kind == "step" else verdicts.checked_line(found)
     return f"the library on {found[0]}: {found[1].status}" if kind == "library" else f"{kind}: measured"
-
-
-# --- sweep ---
 
 
 def sweep(options: argparse.Namespace) -> int:
@@ -150,9 +135,9 @@ def sweep(options: argparse.Namespace) -> int:
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
     found = measuring.tunables(step, preset)
-    record, key = arguments.open_record(options.record)
+    record = arguments.open_record(options.record)
     old = record.sweep(preset, step.name)
-    points = old.points if old and current.sweep(record, preset, step.name) else []
+    points = old.points if old and not current.older(old, step.name) else []
     done = [point.tile for point in points]
     values = measuring.narrowed(found.tunables, found.shipped, options.values)
     tiles = [tile for tile in measuring.combinations(values) if tile not in done]
@@ -163,7 +148,7 @@ def sweep(options: argparse.Namespace) -> int:
         median_ms = result.time.median_ms if right else None
         points.append(Point(tile=tile, status=result.status, median_ms=median_ms, reason=why))
         entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
-        record.keep("sweeps", preset, {step.name: entry}, key)
+        record.keep("sweeps", preset, {step.name: entry})
     console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))
     return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
 

@@ -7,8 +7,7 @@ import errno
 import json
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -17,10 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from common.catalog.catalog import Step
-
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
-_SILENT_SECONDS = 10.0
 Item = TypeVar("Item")
 
 
@@ -75,11 +71,7 @@ def say_kept(count: int, what: str) -> None:
 
 
 def progress(
-    what: str,
-    items: Iterator[Item],
-    expected: Sequence[Any],
-    line: Callable[[Item], str] | None = None,
-    aside: bool = False,
+    what: str, items: Iterator[Item], expected: Sized, line: Callable[[Item], str] | None = None, aside: bool = False
 ) -> Iterator[Item]:
     """Yield ``items`` and say how far they are: on a terminal a bar with what came last, else a line for each, if
     there is a ``line``; on standard error where JSON has standard output (``aside``)."""
@@ -91,33 +83,9 @@ def progress(
                 yield item
         return
     out = _Console(stderr=aside, highlight=False)
-    out.print(f"{what}: {len(expected)} to do")
-    for item in _awaited(what, items, expected):
+    if line:
+        out.print(f"{what}: {len(expected)} to do")
+    for item in items:
         if line:
             out.print(escape(line(item)), soft_wrap=True)
-        yield item
-
-
-def quietly(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:
-    """As :func:`progress`, for what takes seconds: without a terminal little is said."""
-    shown = sys.stderr.isatty() and sys.stdout.isatty()
-    return progress(what, items, expected) if shown else _awaited(what, items, expected)
-
-
-def _awaited(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:
-    """The items; of one that takes long, a line on standard error says that it is waited for."""
-    steps = [one[0] if isinstance(one, tuple) else one for one in expected]
-    names = iter([step.name if isinstance(step, Step) else what for step in steps])
-    items = iter(items)
-    while True:
-        told = [f"{next(names, what)}: still at work ..."]
-        timer = threading.Timer(_SILENT_SECONDS, complain, told)
-        timer.daemon = True
-        timer.start()
-        try:
-            item = next(items)
-        except StopIteration:
-            return
-        finally:
-            timer.cancel()
         yield item

@@ -116,10 +116,8 @@ def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threadin
 
 
 def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: bool) -> int:
-    """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now.
-
-    Files are looked at while a step runs, so that its run ends early if it is saved again.
-    """
+    """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now. A run ends
+    early if its step is saved again."""
     stop, path = threading.Event(), Path()
 
     def run_saved(path: Path, stop: threading.Event) -> None:

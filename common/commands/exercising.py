@@ -11,13 +11,14 @@ from contextlib import closing
 from pathlib import Path
 
 from rich.markup import escape
+from rich.text import Text
 
 from common.catalog import catalog, device, exercises, shipped
 from common.commands import arguments, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.edit import history
 from common.grade import folders, grade
-from common.report import tables
+from common.report.table import Cell, Table
 from common.timing import measuring
 
 
@@ -91,10 +92,8 @@ def _head(one: grade.Grade) -> str:
 
 
 def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
-    """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources.
-
-    A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises StoreError.
-    """
+    """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources; a file that was
+    saved meanwhile is passed over. Raises StoreError."""
     own = {one.path.resolve(): one for one in exercises.everything()}
     for file, one in graded:
         path = file.path.resolve()
@@ -106,10 +105,16 @@ def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
 
 def hint(options: argparse.Namespace) -> int:
     edits.keep()  # exercises as shipped, while they are
+    state = exercises.State()
     if options.exercise is None:
-        console.say().print(tables.progress(exercises.everything(), exercises.State()))
+        rows: list[list[Cell]] = []
+        for one in exercises.everything():
+            done = Text("passed" if state.passed(one) else "", style="green")
+            rows.append([one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done])
+        header = ["", "exercise", "kind", "hints", "done"]
+        console.say().print(Table(header, rows, left=header[1:]))
         return RIGHT
     one = exercises.find(options.exercise)
-    number, text = exercises.State().hint(one)
+    number, text = state.hint(one)
     console.tell(f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}")
     return RIGHT

@@ -40,7 +40,7 @@ def inspect(options: argparse.Namespace) -> int:
         known = ", ".join(limits.LIMITS)
         raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0: known are {known}")
     coming = compiling.summaries(pairs, architecture, options.file, options.show)
-    outcomes = list(console.quietly("compile", coming, pairs))
+    outcomes = list(console.progress("compile", coming, pairs))
     shown = found = [(o.step.name, card) for o in outcomes for card in o.cards]
     if options.compiler:
         shown = [
@@ -99,7 +99,7 @@ def trace_steps(options: argparse.Namespace) -> int:
     alone = len(steps) == 1  # two are compared at one shape
     shapes = [shape or (trace.shapes(step) if alone else trace.SHAPES[step.ladder])[0] for step in steps]
     tasks = [trace.task(step, at, options.file, **choice) for step, at in zip(steps, shapes, strict=True)]
-    found = list(console.quietly("trace", trace.results(tasks), steps))
+    found = list(console.progress("trace", trace.results(tasks), steps))
     taken = list(zip(steps, shapes, found, strict=True))
     if options.html is not None:
         shown = [(step, traces.of(one, at), options.file or step.path) for step, at, one in taken]

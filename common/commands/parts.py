@@ -9,19 +9,19 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, lessontext
+from common.catalog import catalog, device, lessontext, sources
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import run
 from common.commands import arguments, console
-from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
 from common.records import current, records
-from common.records.entries import Profile
+from common.records.entries import Accuracy, Compilers, Epilogues, Profile, Sanitized
 from common.records.records import Record
-from common.report import agreement, pages, tables
-from common.timing import measuring, tools
+from common.report import agreement, figures, pages
+from common.report.table import Table
+from common.timing import measuring, timing, tools
 from common.trace.state import TraceError
 
 _FAILURES = (run.DeviceError, tools.ToolError, TraceError, TimeoutError)
@@ -30,23 +30,16 @@ Pairs = list[tuple[Step, str]]
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a record.
+    """One part of a record."""
 
-    ``items``     what of these steps belongs to it, on a preset if one is named: tuples that begin with a step
-    ``holds``     is the record's entry of an item there, and of the code as it is now?
-    ``measure``   measures items and writes them into the opened record; returns the exit code
-    ``together``  so many items at a time
-    """
+    items: Callable[[Record, list[Step], str | None], list[Any]]  # of these steps, on a preset; a step comes first
+    holds: Callable[[Record, Any], bool]  # is the record's entry of an item there, and of the code as it is?
+    measure: Callable[[list[Any], Record], int | None]  # writes items into the record; returns the exit code
+    together: int = 1  # so many items at a time
 
-    items: Callable[[Record, list[Step], str | None], list[Any]]
-    holds: Callable[[Record, Any], bool]
-    measure: Callable[[list[Any], Opened], int]
-    together: int = 1
-
-    def run(self, opened: Opened, named: list[Step], preset: str | None) -> Iterator[tuple[str, int | Exception]]:
+    def run(self, record: Record, named: list[Step], preset: str | None) -> Iterator[tuple[str, int | Exception]]:
         """Measure the items of the steps that are named; without any, those of all steps that the record lacks: some
         together, and alone if those failed. Yields names with an exit code, or with what stood in the way."""
-        record = opened[0]
         items = self.items(record, named or _able(record), preset)
         items = [item for item in items if named or not self.holds(record, item)]
         groups = [items[at : at + self.together] for at in range(0, len(items), self.together)]
@@ -54,7 +47,7 @@ class Part:
             group = groups.pop(0)
             names = ", ".join(" ".join([step.name, *map(str, at)]) for step, *at in group)
             try:
-                yield names, self.measure(group, opened)
+                yield names, self.measure(group, record) or RIGHT
             except tools.UnavailableError as error:  # for all of them
                 yield f"{names} and all others", error
                 return
@@ -91,15 +84,17 @@ def _has_epilogue(record: Record, item: tuple[Step, str, str]) -> bool:
     return found is not None and current.epilogues(found, item[0].name)
 
 
-def _time_epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> int:
+def _time_epilogues(items: list[tuple[Step, str, str]], record: Record) -> None:
     """Time steps on presets with the epilogues of a module, fused and apart."""
-    record, key = opened
     for step, preset, ways in items:
         result = measuring.measure_epilogues(step, preset, ways)
-        records.record_epilogues(record, key, step, preset, ways, result)
+        entry = Epilogues(
+            **asdict(result.code), shape=result.shape, found=result.found, ways=ways, made=result.ways,
+            library=result.library, measure=timing.MEASURE_VERSION,
+        )  # fmt: skip
+        record.keep("epilogues", preset, {step.name: entry})
         found = pages.table("epilogues", record, step.name, preset)
         console.say().print(replace(found, title=f"{step.name} on {preset}"))
-    return RIGHT
 
 
 def _accuracy(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step]]:
@@ -111,14 +106,15 @@ def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
     return current.errors(record, [step for (step,) in _accuracy(record, _able(record), None)])
 
 
-def _measure_accuracy(items: list[tuple[Step]], opened: Opened) -> int:
+def _measure_accuracy(items: list[tuple[Step]], record: Record) -> None:
     """Measure the errors of the steps' products over K."""
-    record, key = opened
-    records.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
+    result = measuring.measure_accuracy([step for (step,) in items])
+    for one in result.products:
+        entry = Accuracy(points=one.points, library=one.library, code=result.code.get(one.product))
+        record.keep("accuracy", one.operands, {one.product: entry})
     title = "errors over the results' root mean square, 10⁻⁶"
     for kind, said in (("accuracy", title), ("unfit", "operands beyond some precisions")):
         console.say().print(replace(pages.table(kind, record), title=said))
-    return RIGHT
 
 
 def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
@@ -128,25 +124,21 @@ def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
     return list(dict.fromkeys((*arguments.pairs(steps, preset), *others)))
 
 
-def _profile(pairs: Pairs, opened: Opened) -> int:
+def _profile(pairs: Pairs, record: Record) -> None:
     """Count with the hardware's counters."""
-    record, key = opened
     for one in measuring.profile_steps(pairs):
         for entry in one.kernels:
             title = f"{one.step.name} on {one.preset}: {entry.kernel}"
-            console.say().print(tables.counters(title, tools.sentences(entry)))
+            console.say().print(Table(["", " ", "  "], tools.sentences(entry), title=title, left=["  "]))
         found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
-        record.keep("profile", one.preset, {one.step.name: found}, key)
-    return RIGHT
+        record.keep("profile", one.preset, {one.step.name: found})
 
 
-def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> int:
+def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:
     """Count what the tracer counts with the hardware's counters, too."""
-    record, key = opened
-    for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
-        record.keep("agreement", step.name, {str(problem): entry}, key)
+    for step, problem, entry in console.progress("trace", agreement.refresh(pairs), pairs):
+        record.keep("agreement", step.name, {str(problem): entry})
         console.say().print(agreement.table({step.name: {str(problem): entry}}, [step]))
-    return RIGHT
 
 
 def _is_sanitized(record: Record, item: tuple[Step]) -> bool:
@@ -155,15 +147,16 @@ def _is_sanitized(record: Record, item: tuple[Step]) -> bool:
     return all(current.holds(seen.get(tool), item[0]) for tool in tools.TOOLS)
 
 
-def _sanitize(items: list[tuple[Step]], opened: Opened) -> int:
+def _sanitize(items: list[tuple[Step]], record: Record) -> int:
     """See what compute-sanitizer's tools find in the steps."""
-    record, key = opened
     steps = [step for (step,) in items]
-    expected = [step for _ in tools.TOOLS for step in steps]
-    found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, tables.sanitized_line))
+    expected = range(len(tools.TOOLS) * len(steps))
+    found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected))
     console.tell(*(f"{step.name}: {tool}: {escape(report)}" for tool, step, count, report in found if count))
     for step in steps:
-        records.record_sanitizer(record, key, step, {tool: count for tool, one, count, _ in found if one == step})
+        code = asdict(sources.provenance(step.path))
+        seen = {tool: Sanitized(**code, errors=count) for tool, one, count, _ in found if one == step}
+        record.keep("sanitizer", step.name, seen)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
@@ -175,12 +168,17 @@ def _compilers(_: Record, steps: list[Step], preset: str | None) -> Pairs:
     return arguments.pairs(found, preset) if found else []
 
 
-def _time_compilers(pairs: Pairs, opened: Opened) -> int:
+def _time_compilers(pairs: Pairs, record: Record) -> None:
     """Time each pair of step and preset by both compilers, in turn."""
-    record, key = opened
-    for one in console.progress("time", measuring.time_compilers(pairs), pairs, tables.by_both_line):
-        records.record_compilers(record, key, one, f"{successor.PACKAGE} {successor.version()}")
-    return RIGHT
+    for one in console.progress("time", measuring.time_compilers(pairs), pairs):
+        times = (one.pairs or {})[device.NUMBA_CUDA]
+        entry = Compilers(
+            **asdict(sources.provenance(one.step.path)), shape=one.problem.shape(), times=times,
+            successor=f"{successor.PACKAGE} {successor.version()}", measure=timing.MEASURE_VERSION,
+        )  # fmt: skip
+        record.keep("compilers", str(one.preset), {one.step.name: entry})
+        first, second = (figures.milliseconds(each.median_ms) for each in (times.first, times.second))
+        console.tell(f"{one.step.name} on {one.preset}: {first} ms by numba-cuda, {second} ms by its successor")
 
 
 PARTS = {

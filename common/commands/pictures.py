@@ -32,8 +32,7 @@ def charts(options: argparse.Namespace) -> int:
 
 
 def redraw(fresh: bool, shipped: bool = False) -> int:
-    """Draw what changed of the user's own records or the shipped ones, and write a page of tables for each; returns
-    the exit code."""
+    """Draw what changed of the user's or the shipped records, and write a page of tables for each; the exit code."""
     folder, code = arguments.folder(shipped), RIGHT
     wanted = tasks.stale(shipped, fresh)
     console.say_kept(len(tasks.units(shipped)) - len(wanted), "sets of charts")
@@ -56,8 +55,7 @@ def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
 
 
 def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> None:
-    """Draw the photograph's feature maps, on the GPU or as traced, among the user's charts or the ``shipped`` ones,
-    unless those that are there hold, or with ``fresh``."""
+    """Draw the photograph's feature maps, on the GPU or as traced, unless those that are there hold."""
     step = catalog.find(lessontext.read(catalog.LESSONS).photo)
     name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
     script = catalog.LESSONS / step.lesson / _PHOTO

@@ -19,10 +19,10 @@ from rich.markup import escape
 from common.catalog.catalog import Step
 from common.commands import console, verdicts
 from common.commands.console import RIGHT, UNUSABLE, WRONG
-from common.explain.faults import UNSOUND
+from common.explain.faults import UNSOUND, Fault
 from common.report import traces
 from common.run import isolate
-from common.trace.messages import Script, ScriptResult, Traced, TracedKernel
+from common.trace.messages import Script, ScriptResult, Traced
 
 _SECONDS, _IN_ALL = 120.0, 3600.0  # for one group of blocks, or the host's code between launches; and for a program
 _POLL_SECONDS = 0.05
@@ -58,20 +58,24 @@ def run_script(options: argparse.Namespace) -> int:
 def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], list[str]]:
     """The exit code, the result as JSON has it, and in lines for people."""
     unknown = [*found.unknown, *([found.message] if found.message else [])]  # or why the program has no end
-    notes = [f"{_named(kernel)}{note}." for kernel in found.kernels for note in kernel.notes]
+    notes: list[str] = []
+    faults: list[dict[str, object]] = []
+    told: list[tuple[str, Fault]] = []
+    for fault in found.others:  # the program's own
+        faults.append({"file": None, "kernel": None, **to_builtins(fault)})
+        place = f"{path.name}:{fault.line}" if fault.line else path.name
+        told.append((f"{place}: {fault.what}", fault))
+    for kernel in found.kernels:
+        where = f"{Path(kernel.file).name}, {kernel.name}, "
+        notes += [f"{where}{note}." for note in kernel.notes]
+        for fault in kernel.faults:
+            named = {**to_builtins(fault), "name": UNSOUND[fault.kind]}
+            faults.append({"file": kernel.file, "kernel": kernel.name, **named})
+            told.append((f"{where}{traces.fault_sentence(fault)}", fault))
     notes += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     lines = [f"[dim]{escape(traces.summary(kernel))}[/]" for kernel in found.kernels]
     lines += [escape(line) for line in (*traces.dearest(found.kernels), *notes)]
-    faults: list[dict[str, object]] = []
-    kernels = [(kernel, fault) for kernel in found.kernels for fault in kernel.faults]
-    for kernel, fault in (*((None, fault) for fault in found.others), *kernels):
-        if kernel is None:  # the program's own
-            faults.append({"file": None, "kernel": None, **to_builtins(fault)})
-            said = f"{path.name}:{fault.line}: {fault.what}" if fault.line else f"{path.name}: {fault.what}"
-        else:
-            kind = UNSOUND[fault.kind]
-            faults.append({"file": kernel.file, "kernel": kernel.name, **to_builtins(fault), "name": kind})
-            said = f"{_named(kernel)}{traces.fault_sentence(fault)}"
+    for said, fault in told:
         lines.append(f"[bold red]{escape(said)}[/]")
         lines += [f"    {escape(fault.code)}"] if fault.code else []
         lines += [f"    [dim]look at {escape(fault.look_at)}[/]"] if fault.look_at else []
@@ -82,34 +86,30 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
         text = f"in {launched:,} launches: {traces.NO_FAULT}" if launched else "as no kernel was launched"
         lines.append(f"[green]No fault[/] {text}.")
     status = {RIGHT: "nothing found", WRONG: "faults", UNUSABLE: "unknown"}[code]
-    told = {"status": status, "faults": faults, "unknown": unknown, "notes": notes}
-    return code, {**told, "kernels": found.kernels}, lines
-
-
-def _named(kernel: TracedKernel) -> str:
-    return f"{Path(kernel.file).name}, {kernel.name}, "
+    answer: dict[str, object] = {"status": status, "faults": faults, "unknown": unknown, "notes": notes}
+    return code, {**answer, "kernels": found.kernels}, lines
 
 
 @contextmanager
 def _passed_on(aside: bool) -> Iterator[tuple[str, str]]:
     """Two files that a program prints to; what comes is passed on at once, to standard error alone beside JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        targets = {Path(folder, "output"): sys.stderr if aside else sys.stdout, Path(folder, "errors"): sys.stderr}
-        for file in targets:
-            file.touch()
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        targets = {output: sys.stderr if aside else sys.stdout, errors: sys.stderr}
+        readers = [(codecs.getreader("utf-8")(file.open("w+b"), "replace"), to) for file, to in targets.items()]
         done = threading.Event()
-        thread = threading.Thread(target=_pass_on, args=(targets, done), daemon=True)
+        thread = threading.Thread(target=_pass_on, args=(readers, done), daemon=True)
         thread.start()
         try:
-            output, errors = map(str, targets)
-            yield output, errors
+            yield str(output), str(errors)
         finally:
             done.set()
             thread.join()
+            for reader, _ in readers:
+                reader.close()
 
 
-def _pass_on(targets: dict[Path, TextIO], done: threading.Event) -> None:
-    readers = [(codecs.getreader("utf-8")(file.open("rb"), "replace"), target) for file, target in targets.items()]
+def _pass_on(readers: list[tuple[codecs.StreamReader, TextIO]], done: threading.Event) -> None:
     over = False
     while not over:
         over = done.wait(_POLL_SECONDS)
@@ -119,5 +119,3 @@ def _pass_on(targets: dict[Path, TextIO], done: threading.Event) -> None:
                 target.flush()
             except OSError:
                 console.discard(target)
-    for reader, _ in readers:
-        reader.close()

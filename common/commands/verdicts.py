@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,7 +26,6 @@ from common.timing import measuring
 from common.timing.ceilings import Ceilings
 from common.trace.messages import Traced
 
-_SUSPECTS = 3  # failed steps that are traced for the reason
 _WIDE = 110
 
 
@@ -35,8 +35,7 @@ def say_seed(seed: int, drawn: bool = True) -> None:
 
 
 def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
-    """What a program says of outcomes; what requires another GPU is no failure, nor what is left out. A refusal of a
-    shape that was asked for is."""
+    """What requires another GPU is no failure, nor what is left out; a refusal of a shape that was asked for is."""
     outcomes = [outcome for outcome in outcomes if not outcome.elsewhere]
     statuses = {outcome.status for outcome in outcomes if not outcome.left_out}
     if statuses & {"wrong", "crashed", "timed_out"}:
@@ -52,10 +51,8 @@ def say_left_out(outcomes: Iterable[Outcome], options: argparse.Namespace | None
     left = [outcome for outcome in outcomes if outcome.left_out]
     if left:
         needed, free = max((outcome.needed_bytes or 0, outcome.free_bytes or 0) for outcome in left)
-        large = all(max(map(math.prod, outcome.problem.shapes)) > 2**31 for outcome in left)
-        what = "arrays beyond 2^31 elements were not looked for" if large else f"{len(left)} were left out"
-        said = f"{what}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free"
-        console.tell(f"[yellow]{said}[/]", options=options)
+        said = f"{len(left)}; {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} free"
+        console.tell(f"[yellow]left out for lack of memory: {said}[/]", options=options)
 
 
 def say_shipped(shipped: dict[str, run.Shipped]) -> None:
@@ -92,13 +89,13 @@ def line(one: Outcome) -> str:
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     console.say().print(tables.checks(outcomes))
     console.tell(*words.printed(outcomes))
+    print_complaints(outcomes)
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
-    found = {}
-    for name, one in list(first.items())[:_SUSPECTS]:
-        told = " ".join(fault.what for fault in one.faults)
-        if suspicion := traces.suspicion(one.step, one.problem, file, told):
-            found[name] = suspicion
-    print_complaints(outcomes, found)
+    for name, one in first.items():
+        if block := re.search(r"of block \((\d+), (\d+), (\d+)\)", " ".join(fault.what for fault in one.faults)):
+            command = f'python -m common trace {name} --shape "{one.problem}" --block {",".join(block.groups())}'
+            command += f" --file {shlex.quote(str(file))}" if file else ""
+            console.tell("    see every access of that block:", f"      {escape(command)}")
 
 
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
@@ -116,12 +113,9 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say_left_out(outcomes)
 
 
-def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
-    """What is wrong and what to look at; what cannot be used goes to standard error.
-
-    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.traces.suspicion`).
-    """
-    for outcome, text in words.told(outcomes, min(console.say().width, _WIDE), suspicions):
+def print_complaints(outcomes: list[Outcome]) -> None:
+    """What is wrong and what to look at; what cannot be used goes to standard error."""
+    for outcome, text in words.told(outcomes, min(console.say().width, _WIDE)):
         (console.complain if outcome.status in ("refused", "unusable") else console.tell)(text)
 
 

@@ -23,33 +23,19 @@ _REASON_WIDTH = 60
 # --- what is wrong ---
 
 
-def told(
-    outcomes: list[Outcome], width: int = 100, suspicions: dict[str, tuple[str, str]] | None = None
-) -> list[tuple[Outcome, str]]:
-    """A complaint for each different thing that is wrong, with the outcome that it shows.
-
-    ``suspicions`` holds, by step, what closes the first complaint about it (:func:`complaint`).
-    """
-    left = dict(suspicions or {})
+def told(outcomes: list[Outcome], width: int = 100) -> list[tuple[Outcome, str]]:
+    """A complaint for each different thing that is wrong, with the outcome that it shows."""
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
         if reasons := outcome.reasons:
             # one cause gives other values at each shape
             kind = tuple((fault.kind, fault.line) for fault in outcome.faults) or reasons[0].split(":")[0]
             groups.setdefault((outcome.step.name, outcome.status, kind), []).append(outcome)
-    complaints = []
-    for first, *rest in groups.values():
-        suspicion = left.pop(first.step.name, None) if first.status in ("wrong", "crashed") else None
-        complaints.append((first, complaint(first, 1 + len(rest), width, suspicion)))
-    return complaints
+    return [(group[0], complaint(group[0], len(group), width)) for group in groups.values()]
 
 
-def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tuple[str, str] | None = None) -> str:
-    """What is wrong with a step at a shape (and ``shapes`` - 1 more), at which line, and what to look at.
-
-    ``suspicion``, a trace's finding and the command that shows it, closes the complaint. One cause is told once: the
-    finding only where no fault has a line.
-    """
+def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
+    """What is wrong with a step at a shape (and ``shapes`` - 1 more), at which line, and what to look at."""
     if outcome.elsewhere:  # at any shape
         return escape(f"{outcome.step.name} {outcome.message}")
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
@@ -63,11 +49,6 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
         if outcome.status != "unusable" and not any(fault.what in line for line in said):
             lines += _wrapped(fault.what, "  ", width)
         lines += _pointer(fault, width)
-    if suspicion:
-        finding, command = suspicion
-        if not any(fault.line for fault in faults):
-            lines += _wrapped(f"a trace finds {finding}", "  ", width)
-        lines += ["    see every access of that block:", f"      {command}"]
     return escape("\n".join(lines))
 
 

@@ -1,8 +1,7 @@
 """Which entries of a GPU's record still hold, so that they need not be measured again.
 
 A row holds while these are as they were: source and helpers, or the machine code that they compile to; GPU, driver
-and compiling packages; the shape that would run; how times are taken. On tensor cores, its time in turn with the
-library must hold, too. A sweep compares its own tiles: it holds while the code does.
+and compiling packages; the shape that would run; how times are taken. Other entries hold while the code does.
 """
 
 from __future__ import annotations
@@ -47,12 +46,6 @@ def holds(entry: object, step: Step) -> bool:
     return isinstance(entry, Code) and is_current(entry, step.path)
 
 
-def sweep(record: Record, preset: str, name: str) -> bool:
-    """Is a recorded sweep of the step's file and helpers as they are now? One of a step that is gone is not."""
-    entry = record.sweep(preset, name)
-    return entry is not None and not older(entry, name)
-
-
 def epilogues(entry: Epilogues, name: str) -> bool:
     """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
     made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
@@ -68,16 +61,13 @@ def errors(record: Record, steps: list[Step]) -> bool:
 
 def ceilings(record: Record) -> bool:
     """Do the GPU's ceilings hold?"""
-    found = record.ceilings
-    complete = found is not None and measured.complete(found, record.data.gpu.compute_capability)
-    return found is not None and complete and _measured_here(record, found, ())
+    found, capability = record.ceilings, record.data.gpu.compute_capability
+    return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
 
 
 def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool = True) -> bool:
-    """Does the step's row on the preset hold, on a GPU with room for so many bytes?
-
-    ``in_turn``: on tensor cores it must have been timed in turn with the library, if there is one.
-    """
+    """Does the step's row hold, on a GPU with room for so many bytes? With ``in_turn``, its time in turn with the
+    library, too, if it is on tensor cores."""
     found = record.row(preset, step.name)
     if not isinstance(found, StepRow) or not holds(found, step) or not _measured_here(record, found, _COMPILING):
         return False

@@ -34,8 +34,7 @@ class Run(Struct, kw_only=True, omit_defaults=True):
 
 
 class OfStep(Code, kw_only=True, omit_defaults=True):
-    """What was measured of a step's code, in the ``run`` of that key, to which the record sees; ``measure``:
-    :data:`common.timing.timing.MEASURE_VERSION` of then. Other entries have the same two."""
+    """What was measured of a step's code, in the ``run`` of that key; ``measure``: the ``MEASURE_VERSION`` then."""
 
     measure: Count | None = None
     run: str = ""

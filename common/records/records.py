@@ -1,7 +1,6 @@
-"""One JSON file per GPU: what was measured, on what, when, and from which source.
+"""One JSON file per GPU: what was measured, on what, when, and from which source. Every change is written at once.
 
 A user's records lie under ``.workbook/results/``; the shipped ones under ``results/``, which ``--record`` changes.
-A row is raw measurement; rates and floors are derived from it. Every change is written at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from common.catalog import catalog, device, problems, schema, sources, store
-from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
@@ -33,7 +31,7 @@ from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
     from common.run.messages import Outcome
-    from common.timing.tasks import AccuracyResult, EpiloguesResult, PeerResult
+    from common.timing.tasks import PeerResult
 
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
@@ -64,6 +62,7 @@ class Record:
     def __init__(self, path: Path, data: entries.Card) -> None:
         self.path, self.data = path, data
         self.slug, self.folder = path.stem, path.parent
+        self.run = ""
         self._started: dict[str, Run] = {}
 
     @classmethod
@@ -92,33 +91,29 @@ class Record:
     def ceilings(self) -> entries.Ceilings | None:
         return self.data.ceilings
 
-    # --- writing ---
-
     def start_run(self) -> str:
-        """Add this run's provenance; returns its key for the rows to come."""
+        """Add a run's provenance; entries that are stored from now on are of this ``run``. Returns its key."""
         now, gpu = datetime.datetime.now(datetime.timezone.utc), self.data.gpu
-        key = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._started[key] = self.data.runs[key] = Run(
+        self.run = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._started[self.run] = self.data.runs[self.run] = Run(
             date=now.date().isoformat(), driver=gpu.driver, cuda=gpu.cuda, python=platform.python_version(),
             packages=sources.versions(_PACKAGES),
         )  # fmt: skip
-        return key
+        return self.run
 
-    def set_ceilings(self, ceilings: Ceilings, run: str, measure: int | None = None) -> None:
+    def set_ceilings(self, ceilings: Ceilings, measure: int | None = None) -> None:
         """Store this GPU's ceilings and write the file."""
-        entry = entries.Ceilings(**asdict(ceilings) | {"measure": measure, "run": run})
+        entry = entries.Ceilings(**asdict(ceilings) | {"measure": measure, "run": self.run})
         self._change(lambda data: setattr(data, "ceilings", entry))
 
-    def keep(self, group: str, outer: str, found: Mapping[str, Entry], run: str) -> None:
-        """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry}, run)``."""
-        named = {name: replace(one, run=run) for name, one in found.items()}
+    def keep(self, group: str, outer: str, found: Mapping[str, Entry]) -> None:
+        """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry})``."""
+        named = {name: replace(one, run=self.run) for name, one in found.items()}
         self._change(lambda data: getattr(data, group).setdefault(outer, {}).update(named))
 
     def _change(self, change: Callable[[entries.Card], object]) -> None:
-        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError.
-
-        The runs of which no entry is left go; the newest may get its entries yet.
-        """
+        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError. Runs
+        of which no entry is left go, but the newest."""
         with store.locked(self.path.parent):
             if self.path.exists():
                 fresh = Record.load(self.path).data
@@ -129,8 +124,6 @@ class Record:
                 used |= {entry.run for inner in getattr(self.data, group).values() for entry in inner.values()}
             self.data.runs = {key: run for key, run in self.data.runs.items() if key in used}
             store.write_json(self.path, to_builtins(self.data))
-
-    # --- what it holds ---
 
     def sweep(self, preset: str, name: str) -> entries.Sweep | None:
         return self.data.sweeps.get(preset, {}).get(name)
@@ -202,11 +195,8 @@ def _precision(row: Row) -> str:
 def derive(
     problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = catalog.PRECISIONS[0]
 ) -> Derived | None:
-    """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
-
-    The peak is that of the units that the precision is for, on tensor cores by the fastest instruction that the card
-    has: one floor for all rows of a precision. None if it was not measured.
-    """
+    """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth). The peak is one
+    for all rows of a precision, by the card's fastest instruction; None if it was not measured."""
     peak = measured.peak(ceilings, problem, precision)
     if peak is None:
         return None
@@ -277,10 +267,8 @@ def main_kernel(code: MachineCode, step: str, preset: str | None = None) -> Kern
 
 
 def record_code(outcomes: list[Outcome]) -> None:
-    """Write compiled outcomes (for one architecture, with machine code) as the machine-code record.
-
-    What was measured of code that became the same machine code holds: it is noted with the new.
-    """
+    """Write compiled outcomes (for one architecture, with machine code) as the machine-code record; code that became
+    the same machine code, of which measurements hold, is noted with the new."""
     steps = load_code().steps
     for outcome in outcomes:
         now = schema.read({**outcome.told(), "preset": outcome.preset}, StepCode)
@@ -295,54 +283,19 @@ def record_code(outcomes: list[Outcome]) -> None:
     save_code(MachineCode(tools=sources.versions(tools), steps=steps))
 
 
-# --- what came of tasks, into a GPU's record ---
-
-
-def record_step(record: Record, run: str, outcome: Outcome) -> None:
+def record_step(record: Record, outcome: Outcome) -> None:
     """Store a timed outcome."""
     precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
     said = {"precision": precision, "requires": outcome.step.requires}
     fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
-    record.keep("rows", str(outcome.preset), {outcome.step.name: schema.read(fields, StepRow)}, run)
+    record.keep("rows", str(outcome.preset), {outcome.step.name: schema.read(fields, StepRow)})
 
 
-def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> None:
+def record_peers(record: Record, preset: str, result: PeerResult) -> None:
     """Store a peer result's rows."""
     for row in result.rows:
         entry = PeerRow(
             shape=result.shape, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
             measure=timing.MEASURE_VERSION,
         )  # fmt: skip
-        record.keep("rows", preset, {row.peer: entry}, run)
-
-
-def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
-    """Store the errors of products, by kind of operands and product."""
-    for one in result.products:
-        entry = entries.Accuracy(points=one.points, library=one.library, code=result.code.get(one.product))
-        record.keep("accuracy", one.operands, {one.product: entry}, run)
-
-
-def record_epilogues(record: Record, run: str, step: Step, preset: str, ways: str, result: EpiloguesResult) -> None:
-    """Store a step's times with the epilogues of a module."""
-    entry = entries.Epilogues(
-        **asdict(result.code), shape=result.shape, found=result.found, ways=ways, made=result.ways,
-        library=result.library, measure=timing.MEASURE_VERSION,
-    )  # fmt: skip
-    record.keep("epilogues", preset, {step.name: entry}, run)
-
-
-def record_compilers(record: Record, run: str, outcome: Outcome, successor: str) -> None:
-    """Store a step's times by both compilers, in turn; ``successor`` with its version."""
-    entry = entries.Compilers(
-        **asdict(sources.provenance(outcome.step.path)), shape=outcome.problem.shape(), successor=successor,
-        times=(outcome.pairs or {})[device.NUMBA_CUDA], measure=timing.MEASURE_VERSION,
-    )  # fmt: skip
-    record.keep("compilers", str(outcome.preset), {outcome.step.name: entry}, run)
-
-
-def record_sanitizer(record: Record, run: str, step: Step, errors: dict[str, int]) -> None:
-    """Store how many errors each tool of compute-sanitizer found in a step."""
-    code = asdict(sources.provenance(step.path))
-    found = {tool: entries.Sanitized(**code, errors=count) for tool, count in errors.items()}
-    record.keep("sanitizer", step.name, found, run)
+        record.keep("rows", preset, {row.peer: entry})

@@ -2,8 +2,7 @@
 
 A lesson's own tables, charts and pictures lie in its folder ``figures``: ``kinds.py``, ``charts.py``, ``draw.py``.
 
-    figures       single numbers, each as it is shown
-    speeds        cells of a preset's rows; how libraries compute; each step beside the one it grew from
+    figures       single numbers, each as it is shown; how libraries compute; what each step's idea was worth
     table         a table, as Markdown and on a terminal
     kinds         the tables that pages name
     pages         tables and figures inside Markdown pages

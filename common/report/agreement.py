@@ -1,8 +1,4 @@
-"""Does the tracer count what the hardware counts? Each step at the tracer's shapes, all blocks, counter by counter.
-
-The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tracer's part runs anywhere.
-Beside it, what other tools show of wrong programs.
-"""
+"""Does the tracer count what the hardware counts, by ncu? Beside it, what other tools show of wrong programs."""
 
 from __future__ import annotations
 
@@ -57,8 +53,8 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, Counts]]:
 
 
 def refresh(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, Agreement]]:
-    """A new entry for each pair, counted by the hardware, in one process under ncu, and by the tracer. Launches of
-    one kernel are summed. Raises NoGpuError without a GPU, ToolError when the counters cannot be read."""
+    """A new entry for each pair; launches of one kernel are summed. Raises NoGpuError without a GPU, ToolError when
+    the counters cannot be read."""
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     launched = measuring.profiled(tasks, tools.COUNTED)
@@ -83,24 +79,20 @@ def ratio(counts: Counts, key: str, counted: Counts) -> float | None:
 
 
 def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ()) -> Table:
-    """The ratios of each kernel and shape of these steps, by default all; below, what the lessons say of those that
-    are off."""
+    """The ratios of each kernel and shape of these steps, by default all, and what the lessons say of those off."""
     rows: list[list[str]] = []
-    remarked: dict[str, list[str]] = {}  # kernels by what is said of them
+    remarked: dict[str, dict[str, None]] = {}  # kernels by what is said of them
     for step in steps or catalog.everything():
         remarks = lessontext.remarks(catalog.LESSONS, step.name)
         for case in recorded.get(step.name, {}).values():
-            older, shape = (
-                not current.is_current(case, step.path),
-                str(problems.from_shape(step.ladder, case.shape)),
-            )
+            older, shape = current.older(case, step.name), str(problems.from_shape(step.ladder, case.shape))
             for kernel in case.kernels:
                 ratios = [ratio(kernel.hardware, key, kernel.trace) for key in COLUMNS]
                 cells = ["" if value is None else f"{value:.2f}" for value in ratios]
-                rows.append([kinds.aged(f"`{kernel.kernel}`", older), shape, *cells])
+                name = f"`{kernel.kernel}`"
+                rows.append([kinds.aged(name, older), shape, *cells])
                 if kernel.kernel in remarks and any(one is not None and abs(one - 1) > TOLERANCE for one in ratios):
-                    names = remarked.setdefault(remarks[kernel.kernel].text, [])
-                    names += [f"`{kernel.kernel}`"] if f"`{kernel.kernel}`" not in names else []
+                    remarked.setdefault(remarks[kernel.kernel].text, {})[name] = None
     said = [f"{', '.join(names)}: {text}" for text, names in remarked.items()]
     header = ["kernel", "shape", *COLUMNS.values()]
     return Table(header, rows, "\n\n".join([_OF_ALL, *said]), optional=["shape"])
@@ -119,48 +111,42 @@ def agreed(record: Record) -> Table:
 
 @figures.kind("simulator", kinds.TABLES)
 def simulator() -> Table:
-    """What Numba's simulator shows of the programs of tests/trace/programs, what the tracer does, and what
-    compute-sanitizer does on the cards where it ran."""
+    """What Numba's simulator, the tracer and compute-sanitizer show of the programs of tests/trace/programs."""
     path = records.RESULTS / "programs" / "simulator.json"
     if not path.exists():
         raise kinds.UnmeasuredError(path.name)
-    found = json.loads(path.read_text(encoding="utf-8"))
-    kind = {name: one["kind"] for name, one in found.items()}
-    # by tool, of each program: does it let it pass, and the seconds
+    found = json.loads(path.read_text(encoding="utf-8")).values()
+    # by tool, of each program: its kind, does it let it pass, and the seconds
     told = {
-        "Numba's simulator": {
-            n: (one["simulator"]["ended"] == "silent", one["simulator"]["seconds"]) for n, one in found.items()
-        },
-        "the tracer": {n: (not one["tracer"]["faults"], one["tracer"]["seconds"]) for n, one in found.items()},
+        "Numba's simulator": [
+            (one["kind"], one["simulator"]["ended"] == "silent", one["simulator"]["seconds"]) for one in found
+        ],
+        "the tracer": [(one["kind"], not one["tracer"]["faults"], one["tracer"]["seconds"]) for one in found],
     }
     notes = []
     for file in sorted(path.parent.glob("sanitizer-*.json")):
         card = json.loads(file.read_text(encoding="utf-8"))
-        mine = told[f"compute-sanitizer on {card['gpu']}"] = {}
-        for name, one in card["programs"].items():
-            kind[name] = one["kind"]
+        mine = told[f"compute-sanitizer on {card['gpu']}"] = []
+        for one in card["programs"].values():
             # a wrong program that it does not end, it has not named
             silent = ("silent",) if one["kind"] == "right" else ("silent", "endless")
-            mine[name] = one["sanitizer"]["ended"] in silent, one["sanitizer"]["seconds"]
+            mine.append((one["kind"], one["sanitizer"]["ended"] in silent, one["sanitizer"]["seconds"]))
         where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
         notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
-    right = sum(kind[name] == "right" for name in found)
+    right = sum(one["kind"] == "right" for one in found)
     counted = {
         f"right programs, {right}: run to their end": (True, True),
         "right programs: accused, or stopped by what is not known": (True, False),
         f"wrong programs, {len(found) - right}: stopped or named": (False, False),
         "wrong programs: run to their end without a word": (False, True),
     }
-    rows = [
-        [
-            title,
-            *(str(sum((kind[n] == "right", ok) == wanted for n, (ok, _) in one.items())) for one in told.values()),
-        ]
-        for title, wanted in counted.items()
-    ]
-    medians = (statistics.median(seconds for _, seconds in one.values()) for one in told.values())
+    rows = []
+    for title, wanted in counted.items():
+        counts = (sum((kind == "right", passes) == wanted for kind, passes, _ in one) for one in told.values())
+        rows.append([title, *map(str, counts)])
+    medians = (statistics.median(seconds for *_, seconds in one) for one in told.values())
     rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
-    for tool, one in told.items():
-        missed = sorted({f"`{kind[n]}`" for n, (ok, _) in one.items() if ok and kind[n] != "right"})
+    for tool, programs in told.items():
+        missed = sorted({f"`{kind}`" for kind, passes, _ in programs if passes and kind != "right"})
         notes += [f"{tool} is silent about {', '.join(missed)}."] if missed else []
     return Table(["", *told], rows, "\n\n".join(notes))

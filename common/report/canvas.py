@@ -1,7 +1,6 @@
 """The look of every picture of the workbook: colours, an empty figure, headings, and its files.
 
-Pictures lie on an opaque light ground, so that they read on a dark page too; colours are Okabe and Ito's, told apart
-by the colour-blind.
+The ground is opaque, so that it reads on a dark page too; colours are Okabe and Ito's, for the colour-blind.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from common.catalog import store
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
@@ -66,8 +63,7 @@ def save_all(folder: Path, *pictures: Callable[[], Figure], **named: Figure) -> 
 
 
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
-    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path. Raises
-    StoreError."""
+    """Write ``stem``.png and, with ``svg``, .svg; close the figure; returns the PNG's path. Raises StoreError."""
     from matplotlib import pyplot as plt
     from PIL import Image
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
-from common.report import canvas, figures, speeds
+from common.report import canvas, figures
 from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILION, YELLOW
 from common.report.table import OLDER, SIGNS, explained, signs
 from common.run.messages import Tile
 from common.timing import ceilings as measured
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
@@ -51,14 +49,15 @@ def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
             written.append(canvas.save(speedups(record, preset), folder / preset))
         for name in record.data.sweeps.get(preset, {}):
             written.append(canvas.save(sweep(record, preset, name), folder / f"sweep-{preset}-{name}"))
-    if written and record.ceilings and ladder in speeds.ROOFLINES:
+    if written and record.ceilings and ladder in figures.ROOFLINES:
         written.append(canvas.save(roofline(record, ladder), folder / f"roofline-{ladder}"))
     return written
 
 
 def draw_worth(record: Record, folder: Path) -> list[Path]:
     """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
-    return [canvas.save(worth(record), folder / "worth")] if any(gain for _, _, gain in speeds.worths(record)) else []
+    known = any(gain for _, _, gain in figures.worths(record))
+    return [canvas.save(worth(record), folder / "worth")] if known else []
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
@@ -71,9 +70,8 @@ def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
 
 
 def speedups(record: Record, preset: str) -> Figure:
-    """Bars in ladder order: speed-up over the first step, or speed beside the library where all were timed in turn
-    with it; ms on each bar, p20 to p80 as error bars; peers and the floor as lines. Steps that ran the same layer
-    channels-last follow in another colour. A step that was measured on an older version of its file is marked."""
+    """Bars in ladder order, by :func:`_gains`: ms on each, p20 to p80 as error bars; peers and the floor as lines.
+    Steps that ran the same layer channels-last follow in another colour."""
     own, layer = _step_rows(record, preset), problems.CHANNELS_LAST.get(preset, "")
     size, there = record.usual(preset).flops, record.rows(layer)
     twins = [(step.name, there[step.name]) for step in catalog.steps() if step.name in there]
@@ -88,14 +86,9 @@ def speedups(record: Record, preset: str) -> Figure:
     explanations = any(name in known for name, _ in rows) + any(older)
     figure, axes = canvas.new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explanations)
     places = np.arange(len(rows))
-    axes.barh(
-        places,
-        gains,
-        height=0.62,
-        color=[SIGN_COLOURS.get(known.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * (len(rows) - len(own)),
-        xerr=spread,
-        error_kw={"ecolor": INK, "capsize": 3, "elinewidth": 1.2},
-    )
+    colours = [SIGN_COLOURS.get(known.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * (len(rows) - len(own))
+    ends = {"ecolor": INK, "capsize": 3, "elinewidth": 1.2}
+    axes.barh(places, gains, height=0.62, color=colours, xerr=spread, error_kw=ends)
     for place, gain, (_, row) in zip(places, gains, rows, strict=True):
         faster = f"{figures.times_as_fast(gain)}×  " if one_ms == rows[0][1].timing.median_ms else ""
         beside = row.beside if isinstance(row, StepRow) else None
@@ -104,15 +97,9 @@ def speedups(record: Record, preset: str) -> Figure:
             f"{faster}{figures.milliseconds(row.timing.median_ms)} ms{in_turn}",
             (1.0, place), xycoords=("axes fraction", "data"), fontweight="bold", **_BESIDE,
         )  # fmt: skip
-    for label, ms, colour, style in lines:
-        axes.axvline(
-            one_ms / ms,
-            color=colour,
-            linestyle=style,
-            linewidth=2,
-            label=f"{label}: {figures.milliseconds(ms)} ms",
-            zorder=3,
-        )
+    for name, ms, colour, style in lines:
+        label = f"{name}: {figures.milliseconds(ms)} ms"
+        axes.axvline(one_ms / ms, color=colour, linestyle=style, linewidth=2, label=label, zorder=3)
     axes.set_yticks(places, [signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -127,7 +114,9 @@ def speedups(record: Record, preset: str) -> Figure:
     title = f"{preset}: {' '.join(f'{k}={v}' for k, v in dense.items())}"
     if problem.batch_key and problem != asked:
         title += f"  (N reduced from {getattr(asked, 'N', '')})"
-    canvas.headings(figure, title, source(record, rows[-1][1]), math.ceil(len(lines) / 3))
+    run = record.run_of(rows[-1][1])
+    source = f"{record.gpu_name}, driver {run.driver}, {figures.versions(run.packages)}, {run.date}"
+    canvas.headings(figure, title, source, math.ceil(len(lines) / 3))
     return figure
 
 
@@ -150,8 +139,7 @@ def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[An
 
 
 def useful(code: MachineCode, ladder: str) -> Figure:
-    """Bars in ladder order: what the instructions of each step's hot loop are for, on the ladder's first preset;
-    multiply-adds are the useful ones."""
+    """Bars in ladder order: what the instructions of each step's hot loop are for, on the ladder's first preset."""
     steps = [step.name for step in catalog.steps() if step.ladder == ladder]
     found = {name: hot for name in steps if (hot := figures.hot_loop(code, name))}
     figure, axes = canvas.new_figure(9.6, 2.45 + 0.42 * len(found))
@@ -182,9 +170,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
 
 
 def roofline(record: Record, ladder: str) -> Figure:
-    """Arithmetic intensity against GFLOP/s under the measured ceilings, one point per step and preset. Intensity
-    counts least traffic (each operand moved once), so the points of one preset stand in one column and the gap above
-    them is what is left to gain."""
+    """Arithmetic intensity, of least traffic, against GFLOP/s: a point for each step and preset; the ceilings."""
     assert record.ceilings is not None
     bandwidth, presets = record.ceilings.copy_gbs, problems.timed_presets(ladder)
     figure, axes = canvas.new_figure(9.6, 6.0)
@@ -232,9 +218,8 @@ def roofline(record: Record, ladder: str) -> Figure:
 
 
 def worth(record: Record) -> Figure:
-    """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1. It is
-    narrow, and each bar has its name above it, for a telephone's screen."""
-    found = [(step, preset, gain) for step, preset, gain in speeds.worths(record) if gain]
+    """Bars: how many times as fast as the step it grew from each step is. It is narrow, for a telephone's screen."""
+    found = [(step, preset, gain) for step, preset, gain in figures.worths(record) if gain]
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
     ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
     at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
@@ -258,8 +243,7 @@ def worth(record: Record) -> Figure:
 
 
 def sweep(record: Record, preset: str, name: str) -> Figure:
-    """A heat map of a sweep: half of the tunables that vary across, half down. The shipped tile is marked; tiles that
-    the step refuses say so, and so does a sweep that is older than the code."""
+    """A heat map of a sweep: half of the tunables that vary across, half down. The shipped tile is marked."""
     entry = record.sweep(preset, name)
     assert entry is not None
     points, shipped = entry.points, entry.shipped
@@ -286,7 +270,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     axes.set_ylabel(", ".join(down))
     axes.set_xlabel(", ".join(across))
     source = f"{record.gpu_name}, {record.run_of(entry).date}; the shipped tile is marked"
-    source += "" if current.sweep(record, preset, name) else "; measured on an older version of the file"
+    source += "; measured on an older version of the file" if current.older(entry, name) else ""
     canvas.headings(figure, f"{signed(name)} on {preset}: milliseconds by tile", source)
     return figure
 
@@ -298,7 +282,6 @@ def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
 
 
 def _of_usual_size(record: Record, preset: str) -> dict[str, Row]:
-    """The rows whose times a chart may compare."""
     rows = record.rows(preset)
     return {name: row for name, row in rows.items() if record.problem(preset, row) == record.usual(preset)}
 
@@ -309,7 +292,7 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     for name, row in sorted(_of_usual_size(record, preset).items()):
         if isinstance(row, PeerRow):
             look = (PURPLE, "--") if records.rounds_operands(name) else (VERMILION, "-")
-            lines.append((speeds.spoken(name, row), row.timing.median_ms, *look))
+            lines.append((figures.spoken(name, row), row.timing.median_ms, *look))
     for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
         lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
     return lines
@@ -325,8 +308,3 @@ def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
     known = signs()
     used = {known.get(name, "") for name in names} | ({OLDER} if older else set())
     return "\n".join([label, *explained(used)])
-
-
-def source(record: Record, row: Row) -> str:
-    run = record.run_of(row)
-    return f"{record.gpu_name}, driver {run.driver}, {figures.versions(run.packages)}, {run.date}"

@@ -1,22 +1,36 @@
-"""Figures of records: each a number and how it is shown. Tables, pages and answers take them from here."""
+"""Figures of records: each a number and how it is shown; how libraries compute; what each step's idea was worth."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar
 
 from common.catalog import catalog, problems
+from common.catalog.catalog import Step
+from common.catalog.problems import DEFAULT_PRESET
 from common.machine_code import sass
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
-from common.records.entries import MachineCode, Row, StepRow
+from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
 from common.timing import tools
+
+ROOFLINES = ("gemm", "conv2d")  # ladders that have one
+FEWER = ("Winograd", "FFT", "fewer multiply-adds")
+"""How a library computes where that is not the definition's multiply-adds; the last where no name says how."""
+# What a library's kernels are called when they compute so; the first that occurs in a name counts.
+_IMPLICIT = ("implicit_gemm", "scudnn", "implicit_convolve", "precomputed_convolve", "fprop", "dgrad", "wgrad")
+_METHODS = {
+    "winograd": "Winograd", "fft": "FFT", **dict.fromkeys(_IMPLICIT, "implicit GEMM"), "im2col": "explicit GEMM",
+    "direct": "direct", "gemm": "GEMM",
+}  # fmt: skip
+# Presets besides the one that a step is shown on, on which an idea is worth something else, or nothing.
+_FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), "wgrad": ("wgrad-resnet50-conv2",)}
 
 
 @dataclass(frozen=True)
@@ -93,7 +107,7 @@ def named(word: str, record: Record, code: MachineCode, words: Sequence[str], kn
 def time(record: Record, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
     row = _row(record, preset, name)
-    return in_ms(row.timing.median_ms) if row else None
+    return Figure(row.timing.median_ms, milliseconds(row.timing.median_ms)) if row else None
 
 
 @kind("ratio")
@@ -122,8 +136,8 @@ def share(record: Record, preset: str, name: str) -> Figure | None:
 @kind("floor")
 def floor(record: Record, preset: str) -> Figure | None:
     """Milliseconds of the floor at the shape that was measured."""
-    found = record.floors(preset)
-    return in_ms(found[0][1].floor_ms) if found else None
+    found = [one.floor_ms for _, one in record.floors(preset)]
+    return Figure(found[0], milliseconds(found[0])) if found else None
 
 
 @kind("beside")
@@ -191,8 +205,7 @@ def presets_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @kind("counter")
 def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
-    """A hardware counter of the step's main kernel, or a quotient: ``perfma`` (instructions per multiply-add) and
-    ``load_ratio`` (sectors per request)."""
+    """A hardware counter of the step's main kernel; ``perfma``: instructions per multiply-add; ``load_ratio``."""
     entry = record.profile(preset, step)
     if entry is None:
         return None
@@ -237,6 +250,58 @@ def of(value: float, form: str) -> Figure:
     return Figure(value, format(value, form))
 
 
-def in_ms(value: float) -> Figure:
-    """Milliseconds, shown as such."""
-    return Figure(value, milliseconds(value))
+# --- how a library computes ---
+
+
+def method(kernels: Iterable[str] | None) -> str:
+    """How a library computes, by the names of the kernels that it launched; empty if they do not say."""
+    names = " ".join(kernels or ()).lower()
+    return next((what for part, what in _METHODS.items() if part in names), "")
+
+
+def method_on(record: Record, preset: str, name: str) -> str:
+    """How a library computes on a preset: no kernel that does all multiply-adds is faster than the floor."""
+    rate = share(record, preset, name)
+    found = method(getattr(record.row(preset, name), "kernels", None))
+    return found or (FEWER[-1] if rate and rate.value > 100 else "")
+
+
+def spoken(name: str, row: PeerRow) -> str:
+    """A library's name, and the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
+    how = method(row.kernels)
+    return f"{name}, {how}" if how in FEWER else name
+
+
+# --- each step beside the one that it grew from ---
+
+
+def origin(step: Step) -> str | None:
+    """The step of the same ladder that this one grew from; None if it is the ladder's first."""
+    on_ladder = {one.name for one in catalog.predecessors(step)}
+    return step.builds_on if step.builds_on in on_ladder else step.predecessor
+
+
+def main_presets(step: Step) -> list[str]:
+    """The one that the step is shown on, and where that is its ladder's first, others."""
+    usual = catalog.usual_preset(step)
+    return [usual, *(_FURTHER.get(step.ladder, ()) if usual == DEFAULT_PRESET[step.ladder] else ())]
+
+
+@kind("worth")
+def gain(record: Record, preset: str, step: str) -> Figure | None:
+    """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
+    turn with it. None if the record lacks one, or has them at different sizes."""
+    old, new = record.row(preset, origin(catalog.find(step)) or ""), record.row(preset, step)
+    ratio = _ratio(old, new)
+    if ratio is None or not isinstance(old, StepRow) or not isinstance(new, StepRow):
+        return None
+    if old.beside and new.beside and old.beside.peer == new.beside.peer:
+        ratio = new.beside.ratio / old.beside.ratio
+    return of(ratio, ".2f")
+
+
+def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
+    """Every step but the ladders' first, with the presets that it is shown on, and its gains: by gain."""
+    found = [(step, preset) for step in catalog.steps() if origin(step) for preset in main_presets(step)]
+    gains = [(step, preset, gain(record, preset, step.name)) for step, preset in found]
+    return sorted(gains, key=lambda one: -one[2].value if one[2] else math.inf)

@@ -1,11 +1,11 @@
 """The tables of pages: ``<!-- table: KIND WORDS -->`` is written by the function registered for its kind.
 
-It takes the ``record`` or the machine ``code`` if it needs one, then the marker's words. It raises UnmeasuredError
-where there is nothing to show.
+It takes ``record`` or ``code`` if it needs one, then the words. It raises UnmeasuredError where there is nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,21 +15,27 @@ from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
-from common.records.entries import Entry, MachineCode, PeerRow, Profile
+from common.records.entries import Entry, MachineCode, PeerRow, Profile, StepRow
 from common.records.records import Record
-from common.report import figures, speeds
+from common.report import figures
 from common.report.figures import Figure, kind, presets_in
 from common.report.table import OLDER, Table
 from common.timing import tools
 
 TABLES: dict[str, Callable[..., Table | str]] = {}
+PEERS = {
+    "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
+    "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
+    "fp8gemm": "cuBLAS FP8", "bfgemm": "cuBLAS BF16", "iconv3d": "cuDNN FP16",
+}  # fmt: skip
+SPREAD = "p20–p80"
+FIRST, PREVIOUS, SHARE = "× first", "× previous", "% of floor"
+HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", SHARE]
+OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
 
 
 class UnmeasuredError(Exception):
     """Nothing was measured of what a table shows: of what."""
-
-
-# --- times ---
 
 
 @kind("ladder", TABLES)
@@ -44,9 +50,8 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
 def rows_of(
     record: Record, preset: str, steps: Sequence[Step], lesson: str = "", notes: Mapping[str, str] | None = None
 ) -> Table:
-    """The given steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by
-    step. Speed-ups count from the first step that the preset is for, shown or not, and from the one before, of an
-    experiment the one that it is beside."""
+    """The steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by step.
+    Speed-ups count from the first step of the preset, and from the one before, or beside which an experiment is."""
     rows = record.rows(preset)
     first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
     previous, found = "", []
@@ -58,21 +63,50 @@ def rows_of(
             before = first if step.name == first else previous
             if step.experiment:
                 before = step.predecessor or ""
-            cells = speeds.cells(record, preset, step.name, first, before, (notes or {}).get(step.name, ""))
-            found.append((aged(f"`{step.name}`", older), cells))
+            mine = cells(record, preset, step.name, first, before, (notes or {}).get(step.name, ""))
+            found.append((aged(f"`{step.name}`", older), mine))
         previous = previous if step.experiment else step.name
     for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
-            found.append((f"*{speeds.spoken(name, row)}* ({row.layout})", speeds.cells(record, preset, name, first)))
-    titles = speeds.titles((cells for _, cells in found), problems.preset(preset).ladder)
-    body = [[name, *(cells.get(column, "") for column in list(titles)[1:])] for name, cells in found]
-    return Table(list(titles.values()), body)
+            found.append((f"*{figures.spoken(name, row)}* ({row.layout})", cells(record, preset, name, first)))
+    known = {title for _, mine in found for title in mine}
+    besides = sorted(title for title in known if title.startswith("× ") and title not in HEADER)
+    columns = [*HEADER, *besides, *(title for title in OPTIONAL if title in known)]
+    body = [[name, *(mine.get(column, "") for column in columns[1:])] for name, mine in found]
+    operation = problems.LADDERS[problems.preset(preset).ladder].operation  # one of integers is no FLOP
+    return Table([column.replace("FLOP", operation) for column in columns], body)
+
+
+def cells(
+    record: Record, preset: str, name: str, first: str = "", previous: str = "", note: str = ""
+) -> dict[str, str]:
+    """Cells of a row, as far as known, by the titles of their columns. Speed-ups count from the rows ``first`` and
+    ``previous``, if of the same size. Behind the time stand extents that most rows do not have, and the ``note``."""
+    row = record.rows(preset)[name]
+    usual, time = record.usual(preset).shape(), row.timing
+    behind = [f"{key}={value}" for key, value in row.shape.items() if usual.get(key) != value] + [note] * bool(note)
+    found = {"ms": figures.milliseconds(time.median_ms) + (f" ({' '.join(behind)})" if behind else "")}
+    found[SPREAD] = f"{figures.milliseconds(time.p20_ms)}–{figures.milliseconds(time.p80_ms)}"
+    for title, other in ((FIRST, first), (PREVIOUS, previous)):
+        if faster := figures.speed_up(record, preset, other, name):
+            found[title] = f"{faster.value:.2f}"
+    if derived := record.derive(preset, row):
+        found["GFLOP/s"] = f"{derived.gflops:,.0f}"
+        if not records.rounds_operands(name):
+            found[SHARE] = f"{derived.percent_of_floor:.1f}"
+    if isinstance(row, StepRow):
+        if row.prepare_ms is not None:
+            found["prepare ms"] = figures.milliseconds(row.prepare_ms)
+        if row.workspace_bytes:
+            found["workspace MB"] = f"{row.workspace_bytes / 1e6:,.0f}"
+        if beside := row.beside:
+            found[f"× {beside.peer}"] = f"{beside.ratio:.2f} ({beside.ratio_p20:.2f}–{beside.ratio_p80:.2f})"
+    return found
 
 
 @kind("times", TABLES)
 def times(record: Record, *words: str) -> Table:
-    """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above. Below
-    stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor."""
+    """``PRESET ... STEP ...``: ms of the steps on each preset, of the FP32 libraries, and the floor."""
     presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
@@ -102,7 +136,7 @@ def times(record: Record, *words: str) -> Table:
 def across_layers(record: Record, step: str) -> Table:
     """One step on each layer that it is timed on, beside the library."""
     found = catalog.find(step)
-    library, presets = speeds.PEERS[found.ladder], problems.timed_presets(found.ladder)
+    library, presets = PEERS[found.ladder], problems.timed_presets(found.ladder)
     presets = [preset for preset in presets if preset in catalog.presets(found)]
     word, short = library.replace(" ", "-"), library.split()[0]
     rows = []
@@ -110,17 +144,26 @@ def across_layers(record: Record, step: str) -> Table:
         known = record.row(preset, step) or record.row(preset, library)
         problem = record.problem(preset, known) if known else problems.preset(preset)
         times = figures.time(record, preset, step), figures.time(record, preset, library)
-        ours, theirs = ([_text(one), _one(problem.flops / one.value / 1e9 if one else None)] for one in times)
+        ours, theirs = ([_text(one), f"{problem.flops / one.value / 1e9:.1f}" if one else ""] for one in times)
         faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, word, step)
         rows.append([
-            f"`{preset}`", " × ".join(f"{extent:,}" for extent in speeds.matrix(problem)),
+            f"`{preset}`", " × ".join(f"{extent:,}" for extent in matrix(problem)),
             aged(ours[0], current.older(record.row(preset, step), step)) or "not timed yet", ours[1], *theirs,
             f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step)),
-            speeds.method_on(record, preset, library),
+            figures.method_on(record, preset, library),
         ])  # fmt: skip
     header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
     header += [f"% of {short}", "% of floor", f"{short} computes by"]
     return Table(header, rows, f"`{step}` beside {library}." + _medians(record, presets, {step, library}))
+
+
+def matrix(problem: Problem) -> tuple[int, int, int]:
+    """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is. C's columns, filters, or channels of dx are
+    GEMM_N; of dfilt, whose rows are filters, all taps and channels."""
+    columns = getattr(problem, {"gemm": "N", "dgrad": "C"}.get(problem.form, "K"))
+    if problem.form == "wgrad":
+        columns = math.prod(problem.output_shape) // columns
+    return math.prod(problem.output_shape) // columns, columns, problem.reduction
 
 
 @kind("ceilings", TABLES)
@@ -185,14 +228,13 @@ def compilers(record: Record, code: MachineCode) -> Table:
             continue
         loops = [HotLoop.recorded(kernel) for kernel, _ in both]
         found = record.data.compilers.get(one.preset, {}).get(name)
+        times = [found.times.first, found.times.second] if found else []
         cells = [
             [str(kernel.registers) for kernel, _ in both],
             [f"{fits.fraction:.0%}" for _, fits in both],
             [_each(loop.per_multiply_add()) for loop in loops],
             [_each(loop.per_multiply_add(loop.count("IMAD"))) for loop in loops],
-            [figures.milliseconds(each.median_ms) for each in (found.times.first, found.times.second)]
-            if found
-            else [],
+            [figures.milliseconds(each.median_ms) for each in times],
         ]
         rows.append([f"`{name}`", *map(" → ".join, cells)])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
@@ -243,9 +285,9 @@ def profile(record: Record, *words: str) -> Table:
                 rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
                 continue
             source = f" on {record.gpu_name}, {record.run_of(entry).date}"
-            cells = {key: _text(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
-            cells["stall"] = _main_stall(entry)
-            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
+            found = [_text(figures.counter(record, preset, name, key)) for key in chosen]
+            found = [_main_stall(entry) if key == "stall" else cell for key, cell in zip(chosen, found, strict=True)]
+            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *found])
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
     return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
@@ -268,16 +310,16 @@ def _limiter(record: Record, preset: str, step: str) -> str:
 
 @kind("worth", TABLES)
 def worth(record: Record, *slugs: str) -> Table:
-    """``[SLUG ...]``: every step beside the one it grew from, the largest gain first, on further cards, too, by their
-    records' names; and what warps waited for, before and now. The note names the steps that were not measured."""
+    """``[SLUG ...]``: every step beside the one it grew from, by gain, on further cards, too, by their records'
+    names; and what warps waited for, before and now."""
     cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
     rows, timed, lacking = [], [], []
-    for step, preset, gain in speeds.worths(record):
+    for step, preset, gain in figures.worths(record):
         if gain is None:
             lacking.append(f"`{step.name}` on {preset}")
             continue
         timed.append(record.rows(preset)[step.name])
-        before = speeds.origin(step) or ""
+        before = figures.origin(step) or ""
         idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
         factors = [_factor(card, preset, step.name, before) for card in cards]
         waits = (_limiter(record, preset, name) for name in (before, step.name))
@@ -293,12 +335,9 @@ def worth(record: Record, *slugs: str) -> Table:
 
 def _factor(card: Record, preset: str, step: str, before: str) -> str:
     """How many times as fast a step is as the one before, marked where it is a loss, or one of the times older."""
-    gain = speeds.gain(card, preset, step)
+    gain = figures.gain(card, preset, step)
     said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
     return aged(said, any(current.older(row, name) for name in (before, step) if (row := card.row(preset, name))))
-
-
-# --- of the lessons themselves ---
 
 
 @kind("problems", TABLES)
@@ -324,10 +363,6 @@ def _text(figure: Figure | None) -> str:
 def aged(text: str, older: bool) -> str:
     """With the mark of what was measured on older code, if it was."""
     return f"{text} {OLDER}" if older else text
-
-
-def _one(value: float | None) -> str:
-    return f"{value:.1f}" if value else ""
 
 
 def _footnote(record: Record, preset: str) -> str:

@@ -1,11 +1,8 @@
-"""Tables and figures inside Markdown pages, written between markers from records: none is typed by hand.
+"""Tables and figures inside Markdown pages, written between markers from the reference GPU's record.
 
 A block is ``<!-- table: KIND WORDS -->`` to ``<!-- end table -->``; KIND is one of :data:`kinds.TABLES`. An exercise
 stands at the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exercise -->``. A figure in a sentence is
-``<!--= KIND WORDS -->`` to ``<!--/-->``; KIND is one of :data:`figures.NAMED`. A lesson's own kinds are those of its
-``figures/kinds.py``, which registers them.
-Pages show the reference GPU's record, and another where a marker names it; a figure's date stands in the table's
-last line.
+``<!--= KIND WORDS -->`` to ``<!--/-->``; KIND is one of :data:`figures.NAMED`.
 """
 
 from __future__ import annotations
@@ -19,22 +16,10 @@ from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import agreement as agreement  # its tables are kinds, too
-from common.report import figures, kinds, speeds
+from common.report import figures, kinds
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
-
-
-def _marker(opening: str, end: str, newline: str) -> re.Pattern[str]:
-    """From a marker to its end; between them stands no other opening: a forgotten end is said, not swallowed."""
-    return re.compile(
-        rf"(<!--{opening} (\w+)((?: [\w.-]+)*) -->{newline})((?:(?!<!--{opening}).)*?)(<!--{end}-->)", re.DOTALL
-    )
-
-
-_BLOCK = _marker(" table:", " end table ", "\n")
-_EXERCISE = _marker(" exercise:", " end exercise ", "\n")
-_INLINE = _marker("=", "/", "")
 
 
 def pages() -> list[Path]:
@@ -51,15 +36,21 @@ def rendered(text: str, record: Record | None, code: MachineCode) -> str:
         found = figures.named(word, known, code, words)
         return "?" if found is None else found if isinstance(found, str) else str(found.text)
 
-    text = _replaced(text, "<!-- table:", _BLOCK, lambda word, words: f"{_written(word, words, known, code)}\n")
-    text = _replaced(text, "<!-- exercise:", _EXERCISE, lambda name, _: f"{_exercise(name)}\n")
-    return _replaced(text, "<!--=", _INLINE, inline)
+    def block(word: str, words: list[str]) -> str:
+        return f"{_written(word, words, known, code)}\n"
+
+    text = _replaced(text, " table:", " end table ", "\n", block)
+    text = _replaced(text, " exercise:", " end exercise ", "\n", lambda name, _: f"{_exercise(name)}\n")
+    return _replaced(text, "=", "/", "", inline)
 
 
-def _replaced(text: str, opening: str, pattern: re.Pattern[str], write: Callable[[str, list[str]], str]) -> str:
+def _replaced(text: str, opening: str, end: str, newline: str, write: Callable[[str, list[str]], str]) -> str:
     """The text with what ``write`` makes of each marker's words between the marker and its end."""
-    if text.count(opening) != len(pattern.findall(text)):
-        raise ValueError(f"a marker {opening} ... has no end, or is not written as it must be")
+    # between them stands no other opening: a forgotten end is said, not swallowed
+    between = rf"((?:(?!<!--{opening}).)*?)"
+    pattern = re.compile(rf"(<!--{opening} (\w+)((?: [\w.-]+)*) -->{newline}){between}(<!--{end}-->)", re.DOTALL)
+    if text.count(f"<!--{opening}") != len(pattern.findall(text)):
+        raise ValueError(f"a marker <!--{opening} ... has no end, or is not written as it must be")
 
     def written(match: re.Match[str]) -> str:
         try:
@@ -125,18 +116,14 @@ def update(record: Record | None) -> list[Path]:
 
 def summary(record: Record) -> str:
     """A page of its own for one GPU: every ladder's tables and charts."""
-    parts = [f"# {record.gpu_name}", _block("ceilings", record)]
+    parts = [f"# {record.gpu_name}", _written("ceilings", (), record, MachineCode())]
     for ladder in problems.LADDERS:
         presets = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
         for preset in presets:
             parts += [f"## {preset}", f"![{preset}](charts/{record.slug}/{preset}.png)"]
-            parts.append(_block("ladder", record, preset))
-        if record.ceilings and presets and ladder in speeds.ROOFLINES:
+            parts.append(_written("ladder", [preset], record, MachineCode()))
+        if record.ceilings and presets and ladder in figures.ROOFLINES:
             parts.append(f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)")
     if len(parts) == 2:
         parts.append("*Nothing has been measured for any preset yet.*")
     return "\n\n".join(parts) + "\n"
-
-
-def _block(word: str, record: Record, *words: str) -> str:
-    return _written(word, words, record, MachineCode())

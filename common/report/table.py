@@ -1,7 +1,6 @@
 """A table as plain data, and the two ways to show it: as Markdown in a page, and on a terminal.
 
-Cells are written as in Markdown, ``code`` and *emphasis*; the terminal shows them without these marks. A cell for the
-terminal alone may be a :class:`rich.text.Text`, which has colours.
+Cells are written as in Markdown; the terminal leaves its marks out, and shows a :class:`rich.text.Text` in colours.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -37,12 +35,9 @@ Cell = str | Text
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells below a header; a ``title`` for the terminal, a ``note`` below.
-
-    Columns named in ``left`` are aligned left, as the first one is, and their texts may be broken; the others are
-    aligned right. ``optional`` columns are left out one by one where a terminal has no room for all. A ``light`` one
-    has no frame on a terminal.
-    """
+    """Rows of cells below a header; a ``title`` for the terminal, a ``note`` below. Columns named in ``left`` are
+    aligned left, as the first one is, and their texts may be broken. ``optional`` columns are left out one by one
+    where a terminal has no room. A ``light`` table has no frame there."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -54,12 +49,6 @@ class Table:
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         yield terminal(self, options.max_width)
-
-    def without(self, name: str) -> Table:
-        """The table without a column."""
-        at = self.header.index(name)
-        header, *rows = ([*cells[:at], *cells[at + 1 :]] for cells in (self.header, *self.rows))
-        return replace(self, header=[str(title) for title in header], rows=rows)
 
 
 def signs() -> dict[str, str]:
@@ -93,9 +82,6 @@ def _signed(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], set[str]]
     return found, used
 
 
-# --- Markdown ---
-
-
 def markdown(table: Table) -> str:
     """A table as a page has it: the cells, the note, what the marks mean. Paragraphs."""
     rows, used = _signed(table.rows)
@@ -104,39 +90,35 @@ def markdown(table: Table) -> str:
     return "\n\n".join(filter(None, ["\n".join(lines), table.note, " ".join(explained(used))]))
 
 
-# --- terminal ---
-
-
 def terminal(table: Table, width: int) -> Drawn:
-    """The table for a terminal of ``width`` columns. Where it is too wide, optional columns are left out, then the
-    frame; then names are broken."""
+    """The table for a terminal of ``width`` columns: too wide a one loses its optional columns, then the frame."""
     rows, used = _signed(table.rows)
-    cells_shown = [[_shown(cell) for cell in cells] for cells in rows]
-    table = replace(table, rows=cells_shown, header=[_plain(name) for name in table.header])
-    dropped = list[str]()
-    for name in table.optional:
-        if name in table.header and _needed(table) > width:
-            dropped.append(name)
-            table = table.without(name)
-    tight = _needed(table) > width
-    look: dict[str, Any] = {"title": escape(table.title) or None, "title_justify": "left", "caption_justify": "left"}
-    if table.light or tight:
-        padding = 0 if tight else (0, 1)
-        look |= {"box": box.SIMPLE_HEAD, "pad_edge": False, "show_edge": not tight, "padding": padding}
-    drawn = Drawn(show_header=any(name.strip() for name in table.header), **look)
-    titles = [_broken(table, i) for i in range(len(table.header))]
-    most = max(title.count("\n") for title in titles)
-    for i, (name, title) in enumerate(zip(table.header, titles, strict=True)):
-        left = name in table.left
-        numbers = all(str(cells[i]).strip().isdigit() or not cells[i] for cells in table.rows)
+    columns = {name: [_shown(cells[i]) for cells in rows] for i, name in enumerate(table.header)}
+    titles = {name: _broken(_plain(name), cells) for name, cells in columns.items()}
+    wide = {name: 3 + _longest([titles[name], *cells]) for name, cells in columns.items()}
+    for name in set(table.left) & set(wide):  # may be broken between words
+        words = [word for cell in columns[name] for word in str(cell).split()]
+        wide[name] = max(min(wide[name], 3 + SHORT), 3 + _longest([titles[name], *words]))
+    dropped = [name for name in table.optional if name in wide and 1 + sum(wide.values()) > width and wide.pop(name)]
+    tight = 1 + sum(wide.values()) > width
+    drawn = Drawn(
+        title=escape(table.title) or None, title_justify="left", caption_justify="left",
+        show_header=any(name.strip() for name in wide), pad_edge=not (table.light or tight), show_edge=not tight,
+        box=box.SIMPLE_HEAD if table.light or tight else box.HEAVY_HEAD, padding=(0, 0 if tight else 1),
+    )  # fmt: skip
+    columns = {name: columns[name] for name in wide}
+    most = max(titles[name].count("\n") for name in columns)
+    for i, (name, cells) in enumerate(columns.items()):
+        left = name in table.left or not i
+        numbers = all(str(cell).strip().isdigit() or not cell for cell in cells)
         drawn.add_column(
-            "\n" * (most - title.count("\n")) + title,
-            justify="left" if left or (not i and not numbers) else "right",
-            no_wrap=not (left or (tight and not i)),
+            "\n" * (most - titles[name].count("\n")) + titles[name],
+            justify="left" if name in table.left or (left and not numbers) else "right",
+            no_wrap=not left,
             overflow="fold",
         )
-    for cells in table.rows:
-        drawn.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in cells))
+    for row in zip(*columns.values(), strict=True):
+        drawn.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
     lost = f"[dim]A wider terminal shows {' and '.join(dropped)} too.[/]" if dropped else ""
     meaning = " ".join(explained(used - {OLDER}))
     drawn.caption = "\n".join(filter(None, [lost, escape(_plain(table.note)), meaning])) or None
@@ -151,20 +133,12 @@ def _plain(text: str) -> str:
     return text.replace("`", "").replace("*", "")
 
 
-def _broken(table: Table, i: int) -> str:
-    """A header in lines that are no wider than the column's cells and its longest word; a ratio keeps its sign."""
-    words = table.header[i].replace("× ", "×\u00a0").split(" ")
-    cells = [line for row in table.rows for line in str(row[i]).split("\n")]
-    return textwrap.fill(" ".join(words), max(map(len, ["-", *words, *cells])), break_on_hyphens=False)
+def _broken(title: str, cells: Sequence[Cell]) -> str:
+    """A title in lines that are no wider than the column's cells and its longest word; a ratio keeps its sign."""
+    words = title.replace("× ", "×\u00a0").split(" ")
+    return textwrap.fill(" ".join(words), _longest(["-", *words, *cells]), break_on_hyphens=False)
 
 
-def _needed(table: Table) -> int:
-    """How many columns of a terminal hold the table."""
-    total = 1
-    for i, name in enumerate(table.header):
-        lines = [line for row in table.rows for line in str(row[i]).split("\n")]
-        longest = max(map(len, lines), default=0)
-        if name in table.left:
-            longest = max([min(longest, SHORT), *(len(word) for line in lines for word in line.split(" "))])
-        total += 3 + max([longest, *map(len, _broken(table, i).split("\n"))])
-    return total
+def _longest(cells: Sequence[Cell]) -> int:
+    """Characters of the longest line of these cells."""
+    return max(len(line) for cell in cells for line in str(cell).split("\n"))

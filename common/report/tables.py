@@ -1,4 +1,4 @@
-"""Tables that commands print: of checks, times, exercises, compiled kernels. A table is printed as it is."""
+"""Tables that commands print: of checks, times, compiled kernels. A table is printed as it is."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from dataclasses import replace
 from msgspec.structs import asdict
 from rich.text import Text
 
-from common.catalog import catalog, device
+from common.catalog import catalog
 from common.catalog.catalog import Step
-from common.catalog.exercises import Exercise, State
 from common.machine_code import sass
 from common.machine_code.summaries import SourceLine, Summary
 from common.records import entries, records
 from common.records.entries import Point, StepRow
 from common.records.records import Record
-from common.report import figures, kinds, speeds
+from common.report import figures, kinds
 from common.report.table import Cell, Table
 from common.run.messages import Outcome, Tile
 from common.timing.ceilings import Ceilings
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
-_NARROW = (speeds.SPREAD, *speeds.OPTIONAL)  # columns left out where there is no room
+_NARROW = (kinds.SPREAD, *kinds.OPTIONAL)  # columns left out where there is no room
 _MOVES = ("shared load", "global load", "store")
 
 
@@ -68,8 +67,7 @@ def _warned(what: str, why: str) -> Text:
 
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
-    """Times and rates of one preset's outcomes, in ladder order; those of the ``slow`` steps have their clock behind
-    them. What could not be timed has no row."""
+    """Times and rates of one preset's right outcomes; those of the ``slow`` steps have their clock behind them."""
     preset, size = str(outcomes[0].preset), outcomes[0].problem
     record, right = records.nothing(), [one for one in outcomes if one.status == "right"]
     record.data.ceilings = entries.Ceilings(**asdict(ceilings))
@@ -97,11 +95,6 @@ def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     return replace(found, title=f"{preset}, recorded on {record.title}", note=note, optional=_NARROW)
 
 
-def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
-    """A profiled kernel's counters, each with what it says."""
-    return Table(["", " ", "  "], sentences, title=title, left=["  "])
-
-
 def swept(title: str, points: list[Point], shipped: Tile) -> Table:
     """Tiles by time, the fastest first; then those that were not timed, with the reason."""
     rows = []
@@ -110,25 +103,6 @@ def swept(title: str, points: list[Point], shipped: Tile) -> Table:
         note = "shipped" if point.tile == shipped else point.reason or ""
         rows.append([*(str(point.tile[name]) for name in shipped), time, note])
     return Table([*shipped, "ms", ""], rows, title=title, left=[""])
-
-
-def failed(found: list[tuple[str, str, str]]) -> Table:
-    """What could not be measured, and why: its part, its names, the reason."""
-    header = ["part", "failed", "why"]
-    return Table(header, found, left=header[1:])
-
-
-def progress(found: list[Exercise], state: State) -> Table:
-    """Exercises, hints used, and what has passed."""
-    rows: list[list[Cell]] = []
-    for one in found:
-        done = Text("passed" if state.passed(one) else "", style="green")
-        rows.append([one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done])
-    header = ["", "exercise", "kind", "hints", "done"]
-    return Table(header, rows, left=header[1:])
-
-
-# --- what kernels became ---
 
 
 def title(step: str, kernel: Summary) -> str:
@@ -143,7 +117,6 @@ def _told(kernel: Summary) -> dict[str, str]:
     return {
         "grid": " x ".join(map(str, kernel["grid"])),
         "block": " x ".join(map(str, kernel["block"])),
-        "threads per block": str(kernel["threads"]),
         "registers": str(kernel["registers"]),
         "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
         "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
@@ -155,8 +128,7 @@ def _told(kernel: Summary) -> dict[str, str]:
         "instructions": str(hot["total"]),
         **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
         "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
-        "FMA per shared load": _number(hot["fma_per_shared_load"]),
-        "shared floats per FMA": _number(hot["floats_per_fma"]),
+        "shared floats per FMA": "" if hot["floats_per_fma"] is None else f"{hot['floats_per_fma']:.3g}",
         **{f"{what}s x bits": _widths(hot["widths"].get(what, {})) for what in _MOVES},
     }
 
@@ -196,23 +168,3 @@ def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
             yield f"  // {group['file']}:{group['line']}  {group['text']}"
         mark = "|" if group["hot"] else " "
         yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-# --- lines of progress ---
-
-
-def sanitized_line(entry: tuple[str, Step, int, str]) -> str:
-    """``memcheck: STEP, 0 errors``."""
-    tool, step, count, _ = entry
-    return f"{tool}: {step.name}, {count} error{'s' * (count != 1)}"
-
-
-def by_both_line(one: Outcome) -> str:
-    """``STEP on PRESET: 2.11 ms by numba-cuda, 2.57 ms by its successor``."""
-    pair = (one.pairs or {})[device.NUMBA_CUDA]
-    first, second = (figures.milliseconds(each.median_ms) for each in (pair.first, pair.second))
-    return f"{one.step.name} on {one.preset}: {first} ms by numba-cuda, {second} ms by its successor"

@@ -1,8 +1,6 @@
 """Charts, pictures and traces, drawn by several processes at a time, and only where something changed.
 
-The cache says for each unit (a record's charts, a lesson's pictures, a step's trace) which files it gave, and their
-digests. The shipped ones, in ``results/`` and the lessons, are drawn for ``charts --record`` alone; a user's lie
-beside the user's records.
+The cache has the files that each unit gave, with digests. Shipped ones are drawn for ``charts --record`` alone.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from common.run.messages import Result, Task
 
 SECONDS = 300.0
 _REPORT = Path(__file__).parent
+_CHARTS = "*/figures/charts.py"  # what draws charts of a GPU's record that one lesson has
 # What a picture may show of the lessons: any step, and what stands beside it.
 _SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
@@ -30,11 +29,8 @@ class DrawResult(Result, frozen=True, kw_only=True):
 
 
 class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
-    """Draw one unit: charts of a GPU's shipped record or of the user's own (those of a ``ladder``; empty: what shows
-    several), a lesson's pictures, the machine code's charts, or a step's trace.
-
-    ``name``: of the GPU's record, of the lesson, or of the step.
-    """
+    """Draw one unit: charts of a GPU's record, shipped or the user's own (of a ``ladder``; empty: those of several),
+    a lesson's pictures, the machine code's charts, or a step's trace. ``name``: of the record, lesson or step."""
 
     what: Literal["own", "shipped", "lesson", "code", "trace"]
     name: str
@@ -43,17 +39,14 @@ class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
 
 def units(shipped: bool) -> list[Draw]:
     """All that is drawn of what is ``shipped``, or of the user's own, what takes longest first: the tasks."""
-    what: Literal["own", "shipped"] = "shipped" if shipped else "own"
     cards = [path.stem for path in records.files(records.RESULTS if shipped else records.OWN)]
-    charts = [Draw(what=what, name=name, ladder=one) for name in cards for one in ("", *problems.LADDERS)]
-    if not shipped:
-        return charts
-    return [
-        *charts,
-        *(Draw(what="lesson", name=name) for name in catalog.lessons() if _script(name).exists()),
-        Draw(what="code", name="machine code"),
-        *(Draw(what="trace", name=step.name) for step in catalog.steps()),
-    ]
+    what: Literal["own", "shipped"] = "shipped" if shipped else "own"
+    found = [Draw(what=what, name=name, ladder=one) for name in cards for one in ("", *problems.LADDERS)]
+    if shipped:
+        found += [Draw(what="lesson", name=name) for name in catalog.lessons() if _script(name).exists()]
+        found += [Draw(what="code", name="machine code")]
+        found += [Draw(what="trace", name=step.name) for step in catalog.steps()]
+    return found
 
 
 def stale(shipped: bool, fresh: bool = False) -> list[Draw]:
@@ -85,7 +78,7 @@ def draw_task(unit: Draw) -> DrawResult:
                 written = charts.draw_ladder(record, unit.ladder, folder)
             else:
                 written = charts.draw_worth(record, folder)
-                for script in _lessons_charts():
+                for script in sorted(catalog.LESSONS.glob(_CHARTS)):
                     written += catalog.load_file(script).draw_card(record, folder)
         elif unit.what == "lesson":
             script = _script(unit.name)
@@ -106,18 +99,13 @@ def _key(unit: Draw) -> str:
     """What a unit is drawn from: the code that draws it, and what that shows."""
     if unit.what == "trace":
         return cache.key([_REPORT / "traces.py", catalog.find(unit.name).path], unit.name, text=True)
-    roots = [_script(unit.name)] if unit.what == "lesson" else [_REPORT / "charts.py", *_lessons_charts()]
+    roots = [_script(unit.name)] if unit.what == "lesson" else [_REPORT / "charts.py", *catalog.LESSONS.glob(_CHARTS)]
     shown = [path for kind in _SHOWN for path in catalog.LESSONS.glob(kind)]
     shown += [records.RESULTS / records.CODE_FILE, *records.files(records.RESULTS)]
     if unit.what in ("own", "shipped"):
         record = _record(unit)
         shown += [record, *record.parent.glob(f"*/{record.name}")]
     return cache.key(roots, unit.what, unit.name, unit.ladder, data=shown, text=True)
-
-
-def _lessons_charts() -> list[Path]:
-    """What draws charts of a GPU's record that one lesson has."""
-    return sorted(catalog.LESSONS.glob("*/figures/charts.py"))
 
 
 def _record(unit: Draw) -> Path:

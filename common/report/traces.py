@@ -1,13 +1,8 @@
-"""Traces: in tables and sentences on a terminal, and every step's as the book shows it, ``results/traces/STEP.json``.
-
-A quick trace also says whether a fault explains a failed check.
-"""
+"""Traces on a terminal, in tables and sentences; every step's as the book shows it, ``results/traces/STEP.json``."""
 
 from __future__ import annotations
 
 import math
-import re
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +16,6 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
 from common.explain import faults as explained
 from common.report.table import Cell, Table
-from common.run import isolate
 from common.trace import cost, trace
 from common.trace.cost import WORD_BYTES, served_together, wavefronts
 from common.trace.hopper import mbarriers
@@ -32,7 +26,6 @@ KEPT = 12  # requests of each access
 TICKS = 120  # of a pipeline
 _MEMORIES = ("global", "shared", "constant")
 NO_FAULT = "nothing out of bounds, no race, no uninitialised value stored"
-_QUICK_SECONDS = 20.0
 
 
 Kept = dict[str, Any]
@@ -98,8 +91,7 @@ def _request(access: TracedAccess, request: TracedRequest) -> list[Any]:
 
 
 def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
-    """Places lane by lane, in bytes, as runs: how many lanes, the first one's place (None: they ask for nothing), and
-    the stride.
+    """Places lane by lane, in bytes, as runs: how many lanes, the first one's place or None, the stride.
 
     >>> packed([0, 4, 8, None, None, 7])
     [(3, 0, 4), (2, None, 0), (1, 7, 0)]
@@ -198,25 +190,8 @@ def fault_sentence(fault: explained.Fault) -> str:
     return f"{said} ({times}by thread {_point(fault.thread or ())} of block {_point(fault.block or ())})"
 
 
-def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str = "") -> tuple[str, str] | None:
-    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none. The
-    command's block is the one that was ``told`` already, if that names one."""
-    tasks = [trace.task(step, problem, file, every=True)]
-    ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
-    kernels = result.trace.kernels if result.trace is not None else []
-    faults = [fault for kernel in kernels for fault in kernel.faults]
-    if not faults:
-        return None
-    worst = min(faults, key=explained.telling)
-    named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
-    place = ",".join(named.groups() if named else map(str, worst.block or ()))
-    command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'
-    return fault_sentence(worst), command + (f" --file {shlex.quote(str(file))}" if file else "")
-
-
 def comparison(traces: dict[str, Traced]) -> str:
-    """One sentence: loads for each multiply-add of the second step's main kernel beside the first one's, of two
-    traces by the steps' names."""
+    """Loads for each multiply-add of the second step's main kernel beside the first one's, in one sentence."""
     (first, before), (second, after) = ((name, cost.loads_per_fma(found)) for name, found in traces.items())
     if not (before and after):
         return f"{second if before else first} has no float32 multiply-add: its loads cannot be compared."

@@ -54,15 +54,12 @@ def test_one_file_without_links():
 
 
 def test_a_pair_says_why_one_is_slower():
-    said = explorer.sentences(shown(*PAIR))
-    was, now = (1000 * explorer.moved(one.chief, "shared") / one.fma for one in shown(*PAIR))
+    said = [explorer.sentences(one) for one in shown(*PAIR)]
+    was, now = (1000 * explorer.moved(one.chief, "shared") / one.chief["fma"] for one in shown(*PAIR))
     assert said[0].startswith(f"A thousand multiply-adds of gemm_shared_tile take {was:.3g} wavefronts")
     assert said[1].startswith(f"A thousand multiply-adds of gemm_register_blocked take {now:.3g} wavefronts")
-    assert [re.search(r"([\d.]+) from shared memory", text)[1] for text in said[:2]] == ["2", "0.0625"]
-    text = explorer.page(shown(*PAIR))
-    bars = re.findall(r"<span>([\w ]+)</span><i style=\"width:[\d.]+%\"></i><b>([\d.,]+)</b>", text)
-    expected = [("gemm_shared_tile", f"{was:.3g}"), ("gemm_register_blocked", f"{now:.3g}")]
-    assert bars[:3] == [*expected, ("clocks to multiply", "7.81")]
+    assert [re.search(r"([\d.]+) from shared memory", text)[1] for text in said] == ["2", "0.0625"]
+    assert all(sentence in explorer.page(shown(*PAIR)) for sentence in said)
 
 
 def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
@@ -70,9 +67,9 @@ def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
     (one,) = shown("conv2d_unroll_gemm")
     blocks = [kernel["grid"][0] * kernel["grid"][1] for kernel in one.kernels]
     moved = [explorer.moved(kernel, "global") for kernel in one.kernels]
-    parts = [1000 * count * each / (blocks[1] * one.fma) for count, each in zip(blocks, moved, strict=True)]
+    parts = [1000 * count * each / (blocks[1] * one.chief["fma"]) for count, each in zip(blocks, moved, strict=True)]
     assert one.moved("global") == pytest.approx(sum(parts))
-    (said,) = explorer.sentences([one])
+    said = explorer.sentences(one)
     assert f"{sum(parts):.3g} sectors of global memory" in said
     kernels = said.partition("That is of 2 kernels")[2]
     assert f"unroll_windows {parts[0]:.3g} sectors" in kernels
@@ -86,7 +83,7 @@ def test_names_and_source_are_escaped(write):
     kept["kernels"][kept["main"]]["file"] = str(file)
     text = explorer.page([explorer.Shown(step, kept, file)])
     assert "<i>.py" not in text.partition('id="trace">')[0]
-    assert text.count("</script>") == 2
+    assert text.count("</script>") == 3
     assert script_data(text)[0]["sources"]["a&b<i>.py"][-1] == "# </script><b>"
 
 

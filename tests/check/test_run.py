@@ -178,7 +178,7 @@ def test_the_largest_shapes_come_last_and_hold_nothing_back_where_there_is_no_ro
     assert verdicts.exit_code(left, asked=True) != RIGHT  # nothing was shown
     verdicts.say_left_out(outcomes)
     said = capsys.readouterr().out
-    assert said == "arrays beyond 2^31 elements were not looked for: 11.8 GB are needed, 7.5 are free\n"
+    assert said == "left out for lack of memory: 6; 11.8 GB needed, 7.5 free\n"
 
 
 def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card, monkeypatch):

@@ -6,7 +6,6 @@ What would take time or a GPU is asked for and not done: a case says what of it 
 import inspect as signatures
 import json
 import shlex
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, changed, console, edits, exercising, lessons, parts, pictures
+from common.commands import arguments, bench, console, edits, exercising, lessons, parts, pictures
 from common.edit import history
 from common.grade import folders, grade
 from common.machine_code import successor
@@ -33,7 +32,6 @@ from common.trace import trace
 
 LESSON = "05_implicit_gemm"
 SMALL = Gemm(M=3, N=4, K=2)
-TWO = ["gemm_naive", "gemm_tuned"]
 FIRST = exercises.find("01.1").name
 CARD = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
 ENTRY = {"shape": SMALL.shape(), "kernels": []}
@@ -85,7 +83,7 @@ CASES = {
         presets(s.profile_steps.pairs) == {"gemm-2048"} and s.open_record.shipped and "keep profile" in s.asked
     ),
     "bench --part sanitizer gemm_naive --record": lambda s: (
-        s.open_record.shipped and "record_sanitizer" in s.asked and "measure_rows" not in s.asked
+        s.open_record.shipped and "keep sanitizer" in s.asked and "measure_rows" not in s.asked
     ),
     "bench --part compilers gemm_naive hgemm_tma --record": lambda s: (  # 9.0a: not by both compilers
         [(step.name, preset) for step, preset in s.time_compilers.pairs] == [("gemm_naive", "gemm-4096")]
@@ -211,7 +209,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
     monkeypatch.setattr(device, "small_card", lambda: "")
-    note(arguments, "open_record", (record, "key"))
+    note(arguments, "open_record", record)
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "exercises.json",))
     for name in ("run", "run_groups", "watched"):
         monkeypatch.setattr(isolate, name, None)
@@ -221,7 +219,6 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "time_steps", nothing)
     note(compiling, "compile_steps", compiled)
     note(records, "record_code")
-    note(records, "record_sanitizer")
     note(compiling, "summaries", nothing)
     note(measuring, "tunables", TunablesResult(tunables={"PAD": [0, 1, 2]}, shipped={"PAD": 1}))
     note(measuring, "sweep", nothing)
@@ -258,7 +255,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     ):  # fmt: skip
         note(module, name, 0)
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
-    note(changed, "check_changed", ([], []))
+    note(lessons, "check_changed", ([], []))
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
     note(bench, "measure_rows", [])
@@ -333,7 +330,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
 
     code = sources.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
-    record, _ = arguments.open_record(shipped=False)
+    record = arguments.open_record(shipped=False)
     monkeypatch.setattr(record, "sweep", lambda *_: old)
     seen = ask("sweep gemm_tuned")
     assert f"{0 if says else 1} points of this sweep are recorded and current" in seen.out
@@ -375,16 +372,8 @@ def test_trace_shows_both_steps_and_the_sentence_last(ask):
     assert seen.out.splitlines()[-1] == "For each multiply-add gemm_tuned needs 1.00 of gemm_naive's global loads."
 
 
-def test_a_step_that_takes_long_is_named_where_there_is_no_bar(monkeypatch, capsys):
-    monkeypatch.setattr(console, "_SILENT_SECONDS", 0.05)
-    two = [catalog.find(name) for name in TWO]
-
-    def slow():
-        yield "at once"
-        time.sleep(1.0)
-        yield "late"
-
-    assert list(console.progress("check", slow(), two, str)) == ["at once", "late"]
-    out, err = capsys.readouterr()
-    assert out.split("\n") == ["check: 2 to do", "at once", "late", ""]
-    assert err == "gemm_tuned: still at work ...\n"
+def test_what_came_is_said_line_by_line_where_there_is_no_bar(capsys):
+    assert list(console.progress("check", iter(["a", "b"]), range(2), str)) == ["a", "b"]
+    assert capsys.readouterr().out.split("\n") == ["check: 2 to do", "a", "b", ""]
+    assert list(console.progress("trace", iter(["a"]), range(1))) == ["a"]
+    assert capsys.readouterr().out == ""

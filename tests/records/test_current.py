@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
-from common.commands import changed, parts, verdicts
+from common.commands import lessons, parts, verdicts
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
@@ -63,10 +63,10 @@ def result(step, shape):
 def record(steps, tmp_path):
     """A record with a row for both steps, taken now on this card."""
     record = Record.open(device.Gpu(**GPU), tmp_path / "results")
-    key = record.start_run()
+    record.start_run()
     for step in steps:
         problem = problems.preset("gemm-2048")
-        records.record_step(record, key, Outcome.of(step, problem, "gemm-2048", result(step, problem.shape())))
+        records.record_step(record, Outcome.of(step, problem, "gemm-2048", result(step, problem.shape())))
     return record
 
 
@@ -131,26 +131,26 @@ def test_a_step_for_tensor_cores_is_timed_in_turn_with_the_library_of_now(
 
 
 def test_ceilings_hold_as_rows_do(record):
-    key = record.start_run()
+    record.start_run()
     assert not current.ceilings(record)
-    record.set_ceilings(CEILINGS, key)
+    record.set_ceilings(CEILINGS)
     assert current.ceilings(again(record))
     # a card of 9.0 has tensor cores, which an older record knows nothing of
-    record.set_ceilings(Ceilings(copy_gbs=1.0, fma_gflops=1.0), key)
+    record.set_ceilings(Ceilings(copy_gbs=1.0, fma_gflops=1.0))
     assert not current.ceilings(again(record))
-    record.set_ceilings(CEILINGS, key)
+    record.set_ceilings(CEILINGS)
     assert not current.ceilings(again(record, driver="590.2"))
 
 
 def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
-    key = record.start_run()
+    record.start_run()
     rows = [
         peers.Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")
     ]
     shape = problems.preset("gemm-2048").shape()
-    records.record_peers(record, key, "gemm-2048", PeerResult(status="right", rows=rows[:1], shape=shape))
+    records.record_peers(record, "gemm-2048", PeerResult(status="right", rows=rows[:1], shape=shape))
     assert current.libraries(record, "gemm-2048", ROOM) is False
-    records.record_peers(record, key, "gemm-2048", PeerResult(status="right", rows=rows, shape=shape))
+    records.record_peers(record, "gemm-2048", PeerResult(status="right", rows=rows, shape=shape))
     assert current.libraries(record, "gemm-2048", ROOM) is True
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}
@@ -174,24 +174,24 @@ def measured(record, steps, monkeypatch, write, tmp_path):
     monkeypatch.setattr(catalog, "ROOT", tmp_path)
     monkeypatch.setattr(catalog, "everything", lambda: steps)
     made = sources.provenance(write("lessons/01_one/ways.py", "WAYS = 1\n"))
-    (key,) = record.data.runs
     for step in steps:
         code = sources.provenance(step.path)
         fields = to_builtins(code)
-        record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])}, key)
-        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[])}, key)
+        record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])})
+        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[])})
         shape = SHAPE.shape()
         agreed = entries.Agreement(**fields, shape=shape, kernels=[])
-        record.keep("agreement", step.name, {str(SHAPE): agreed}, key)
-        records.record_sanitizer(record, key, step, dict.fromkeys(tools.TOOLS, 0))
+        record.keep("agreement", step.name, {str(SHAPE): agreed})
+        seen = {tool: entries.Sanitized(**fields, errors=0) for tool in tools.TOOLS}
+        record.keep("sanitizer", step.name, seen)
         entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
-        record.keep("epilogues", PRESET, {step.name: entry}, key)
+        record.keep("epilogues", PRESET, {step.name: entry})
         times = Paired(TIMES, TIMES, 1.0, 1.0, 1.0, 0.0)
         both = entries.Compilers(**fields, shape=shape, times=times, successor="0.6")
-        record.keep("compilers", PRESET, {step.name: both}, key)
+        record.keep("compilers", PRESET, {step.name: both})
     errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}
     for kind in ("normal", "small"):
-        record.keep("accuracy", kind, errors, key)
+        record.keep("accuracy", kind, errors)
     return record
 
 
@@ -200,7 +200,7 @@ def as_new(record, steps):
     names = [step.name for step in steps]
     epilogues, seen = record.data.epilogues[PRESET], record.data.sanitizer
     found = {
-        "sweep": [name for name in names if current.sweep(record, PRESET, name)],
+        "sweep": [name for name in names if not current.older(record.sweep(PRESET, name), name)],
         "row": [name for name in names if not current.older(record.row(PRESET, name), name)],
         "epilogues": [name for name in names if current.epilogues(epilogues[name], name)],
         "timed": [step.name for step in steps if current.holds(record.row(PRESET, step.name), step)],
@@ -260,9 +260,9 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
 
     monkeypatch.setattr(run, "Checking", Checking)
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
-    monkeypatch.setattr(changed.edits, "keep", lambda _: None)
+    monkeypatch.setattr(lessons.edits, "keep", lambda _: None)
     for _ in range(2):
-        found, _ = changed.check_changed(steps, {}, None, fresh=False)
+        found, _ = lessons.check_changed(steps, {}, None, fresh=False)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
@@ -296,12 +296,12 @@ def test_a_step_is_timed_as_soon_as_it_is_right(record, monkeypatch):
             )
 
     monkeypatch.setattr(run, "Checking", Checking)
-    monkeypatch.setattr(changed.Record, "open", lambda *_: record)
+    monkeypatch.setattr(lessons.Record, "open", lambda *_: record)
     monkeypatch.setattr(measuring, "measure", measure)
     monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
-    for owner, name in ((verdicts, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
+    for owner, name in ((verdicts, "print_checks"), (benches.Rows, "show"), (lessons.edits, "keep")):
         monkeypatch.setattr(owner, name, lambda *_: None)
-    found, timed = changed.check_changed(steps, {}, (device.Gpu(**GPU), ROOM), fresh=True)
+    found, timed = lessons.check_changed(steps, {}, (device.Gpu(**GPU), ROOM), fresh=True)
     assert did == [
         ["compile", *(step.name for step in steps)],
         ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],

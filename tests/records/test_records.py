@@ -23,7 +23,7 @@ from common.records.entries import (
     StepRow,
 )
 from common.records.records import Record, RecordError
-from common.report import speeds
+from common.report import kinds
 from common.run.messages import StepResult
 from common.timing import timing
 from common.timing.ceilings import Ceilings
@@ -69,7 +69,7 @@ def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     result = StepResult(
         status="right", **ran, prepare_ms=None, first_launch_ms=9.0, elements_compared=5, free_bytes=1
     )
-    records.record_step(record, key, run.Outcome.of(step, problems.preset("gemm-2048"), "gemm-2048", result))
+    records.record_step(record, run.Outcome.of(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
     assert found.is_of(step.path)
     assert found.helpers == code.helpers != {}
@@ -116,13 +116,14 @@ def test_a_library_s_row_is_of_no_code_and_never_older():
 
 
 def test_what_another_program_writes_meanwhile_is_kept(record, tmp_path):
-    key, theirs = record.start_run(), "2026-01-01T00:00:00Z"
+    theirs = "2026-01-01T00:00:00Z"
     other = Record.open(replace(CARD, driver="9.9"), tmp_path)
-    other.data.runs[theirs] = Run(date=theirs[:10], driver="9.9", cuda="13.0", packages={})
-    other.keep("rows", "gemm-2048", {"gemm_tuned": row(1.0)}, theirs)
-    record.keep("rows", "gemm-2048", {"gemm_naive": row(2.0)}, key)
+    record.start_run()
+    other.run, other.data.runs[theirs] = theirs, Run(date=theirs[:10], driver="9.9", cuda="13.0", packages={})
+    other.keep("rows", "gemm-2048", {"gemm_tuned": row(1.0)})
+    record.keep("rows", "gemm-2048", {"gemm_naive": row(2.0)})
     assert Record.load(record.path).data.gpu.driver == "1.2"
-    other.keep("rows", "gemm-2048", {"gemm_wide_loads": row(3.0)}, theirs)
+    other.keep("rows", "gemm-2048", {"gemm_wide_loads": row(3.0)})
     again = Record.load(record.path)
     assert {name: again.run_of(found).driver for name, found in again.rows("gemm-2048").items()} == {
         "gemm_naive": "1.2", "gemm_tuned": "9.9", "gemm_wide_loads": "9.9",
@@ -132,9 +133,9 @@ def test_what_another_program_writes_meanwhile_is_kept(record, tmp_path):
 
 def test_round_trip(record, tmp_path):
     key = record.start_run()
-    record.set_ceilings(MEASURED, key)
-    record.keep("rows", "gemm-2048", {"gemm_naive": row(2.0)}, key)
-    record.keep("rows", "gemm-2048", {"cuBLAS FP32": peer_row(1.0)}, key)
+    record.set_ceilings(MEASURED)
+    record.keep("rows", "gemm-2048", {"gemm_naive": row(2.0)})
+    record.keep("rows", "gemm-2048", {"cuBLAS FP32": peer_row(1.0)})
     again = Record.load(tmp_path / "nvidia-test-9.json")
     assert again.data == record.data
     assert (again.slug, again.gpu_name) == ("nvidia-test-9", "NVIDIA Test 9")
@@ -149,10 +150,12 @@ def test_runs_nothing_refers_to_are_dropped(record):
     keys = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
     for key in keys:
         record.data.runs[key] = Run(date=key[:10], driver="1", cuda="13.0", packages={})
-    record.keep("rows", "gemm-2048", {"gemm_naive": row(1.0)}, keys[0])
+    record.run = keys[0]
+    record.keep("rows", "gemm-2048", {"gemm_naive": row(1.0)})
     assert list(record.data.runs) == [keys[0], keys[2]]  # the newest may get its rows yet
-    record.set_ceilings(MEASURED, keys[2])
-    record.keep("rows", "gemm-2048", {"gemm_naive": row(1.0)}, keys[2])
+    record.run = keys[2]
+    record.set_ceilings(MEASURED)
+    record.keep("rows", "gemm-2048", {"gemm_naive": row(1.0)})
     assert list(record.data.runs) == [keys[2]]
 
 
@@ -205,7 +208,8 @@ def test_what_is_wrong_inside_is_named_with_its_place(tmp_path, changes, says):
 def test_all_records_reads_every_gpu_and_nothing_beside_them(tmp_path):
     for slug in ("nvidia-b", "nvidia-a"):
         made = Record.open(replace(CARD, name=slug), tmp_path)
-        made.set_ceilings(MEASURED, made.start_run())
+        made.start_run()
+        made.set_ceilings(MEASURED)
     records.save_code(MachineCode(), tmp_path)
     (tmp_path / "verdicts.json").write_text("{}")
     assert [made.slug for made in records.all_records(tmp_path)] == ["nvidia-a", "nvidia-b"]
@@ -271,7 +275,7 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, other, step, preset):
 @pytest.mark.parametrize("preset", TIMED)
 def test_every_preset_has_the_library_beside_it(shipped, other, preset):
     problem = problems.preset(preset)
-    peer = speeds.PEERS[problem.ladder]
+    peer = kinds.PEERS[problem.ladder]
     library, shipped = peer.split()[0], shipped if shipped.row(preset, peer) else other
     found = shipped.row(preset, peer)
     assert found is not None, f"no row: python -m common bench --problem {preset}"
@@ -289,7 +293,8 @@ def test_a_shipped_record_is_as_the_harness_writes_it(name, tmp_path):
     preset, rows = next(iter(again.data.rows.items()))
     name, found = next(iter(rows.items()))
     del rows[name]
-    again.keep("rows", preset, {name: found}, found.run)
+    again.run = found.run
+    again.keep("rows", preset, {name: found})
     assert again.path.read_bytes() == path.read_bytes()
 
 
@@ -329,16 +334,16 @@ TENSOR_CORES = Ceilings(
 
 
 def test_one_floor_holds_for_all_rows_of_a_card_and_three_products_take_three_times_as_long(record):
-    key = record.start_run()
-    record.set_ceilings(replaced(TENSOR_CORES, wgmma_tf32_gflops=390e3), key)
+    record.start_run()
+    record.set_ceilings(replaced(TENSOR_CORES, wgmma_tf32_gflops=390e3))
     shape = {"M": 4096, "N": 4096, "K": 4096}
     half, single = (problems.preset(name).flops / 1e6 for name in ("hgemm-4096", "gemm-4096"))
     for name, requires in (("hgemm_mma", "8.0"), ("hgemm_wgmma", "9.0a")):
-        record.keep("rows", "hgemm-4096", {name: replaced(row(1.0, shape), requires=requires)}, key)
+        record.keep("rows", "hgemm-4096", {name: replaced(row(1.0, shape), requires=requires)})
         found = Record.load(record.path)
         assert half / found.derive("hgemm-4096", found.row("hgemm-4096", name)).floor_ms == pytest.approx(800e3)
     split = replaced(row(1.0, shape), requires="9.0a", precision="tf32x3")
-    record.keep("rows", "gemm-4096", {"gemm_tf32x3": split}, key)
+    record.keep("rows", "gemm-4096", {"gemm_tf32x3": split})
     assert single / record.derive("gemm-4096", split).floor_ms == pytest.approx(130e3)
     found = {name: single / one.floor_ms for name, one in record.floors("gemm-4096")}
     assert found == {"floor": pytest.approx(60e3), "3×TF32 floor": pytest.approx(130e3)}

@@ -9,9 +9,10 @@ from made import GPU, of_now
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
+from common.records import records
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
-from common.report import canvas, charts, figures, kinds, pages, speeds, table, tables
+from common.report import canvas, charts, figures, kinds, pages, table, tables
 from common.run.messages import Outcome
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
@@ -61,10 +62,10 @@ def made(preset, name, ms):
 @pytest.fixture
 def own(tmp_path):
     record = Record.open(Gpu(**GPU), tmp_path)
-    key = record.start_run()
-    record.set_ceilings(CEILINGS, key)
+    record.start_run()
+    record.set_ceilings(CEILINGS)
     for preset, rows in TIMES.items():
-        record.keep("rows", preset, {name: made(preset, name, ms) for name, ms in rows.items()}, key)
+        record.keep("rows", preset, {name: made(preset, name, ms) for name, ms in rows.items()})
     return record
 
 
@@ -81,8 +82,9 @@ def cells(words, record, code=NO_CODE):
 
 
 def test_a_rate_of_integers_is_no_flop():
-    assert speeds.titles([], "igemm")["GFLOP/s"] == "GOP/s"
-    assert list(speeds.titles([], "fp8gemm").values()) == speeds.HEADER
+    nothing = records.nothing()
+    assert "GOP/s" in kinds.rows_of(nothing, "igemm-4096", []).header
+    assert kinds.rows_of(nothing, "fp8gemm-4096", []).header == kinds.HEADER
 
 
 def test_a_ladder_table(own):
@@ -117,7 +119,7 @@ def test_a_layers_table(own):
     ],
 )
 def test_the_matrices_of_a_problem(problem, extents):
-    assert speeds.matrix(problem) == extents
+    assert kinds.matrix(problem) == extents
     if problem.form != "dgrad":  # which has taps of no window among them
         assert 2 * math.prod(extents) == problem.flops
 
@@ -132,7 +134,7 @@ def test_the_matrices_of_a_problem(problem, extents):
     (["ampere_sgemm_128x128_nn"], "GEMM"), (["mystery"], ""),
 ])  # fmt: skip
 def test_the_method_by_the_names_of_kernels(kernels, what):
-    assert speeds.method(kernels) == what
+    assert figures.method(kernels) == what
 
 
 # --- figures ---

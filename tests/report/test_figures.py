@@ -9,7 +9,7 @@ from common.catalog import catalog, problems
 from common.records import records
 from common.records.entries import MachineCode, Profile, StepRow
 from common.records.records import Record
-from common.report import charts, kinds, pages, speeds
+from common.report import charts, figures, kinds, pages
 from common.run.messages import Beside
 from common.timing import timing
 
@@ -70,7 +70,7 @@ def test_every_step_with_one_before_it_is_in_the_table_or_said_not_to_be_measure
     for step in catalog.steps():
         rows = [row for row in table.rows if str(row[0]).startswith(f"[`{step.name}`]")]
         known = len(rows) + lacking.count(f"`{step.name}` on")
-        assert known == (len(speeds.main_presets(step)) if step.predecessor else 0), step.name
+        assert known == (len(figures.main_presets(step)) if step.predecessor else 0), step.name
     losses = ["a loss" in str(row[3]) for row in table.rows]
     assert losses == sorted(losses)
 
