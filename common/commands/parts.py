@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import asdict
 from rich.markup import escape
 
 from common.catalog import catalog, lessontext
@@ -131,12 +130,12 @@ def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
 def _profile(pairs: Pairs, opened: Opened) -> int:
     """Count with the hardware's counters."""
     record, key = opened
-    for one in measuring.profile_steps(pairs):
-        for entry in one.kernels:
+    for one, kernels in measuring.profile_steps(pairs):
+        for entry in kernels:
             title = f"{one.step.name} on {one.preset}: {entry.kernel}"
             console.say().print(tables.counters(title, tools.sentences(entry)))
-        found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
-        record.keep("profile", one.preset, {one.step.name: found}, key)
+        found = Profile(source=one.source or "", helpers=one.helpers, kernels=kernels, shape=one.problem.shape())
+        record.keep("profile", str(one.preset), {one.step.name: found}, key)
     return RIGHT
 
 

@@ -1,8 +1,8 @@
 """What child processes are asked, and what they answer.
 
-Each kind of task is a :class:`Task` with its own fields, tagged with its name: ``check.check`` is done by
-``check_task`` of ``common/check/tasks.py``. A task travels as a pickle; what comes back is JSON, read as the type of
-the task's results: a child runs a file that may say anything, and reading JSON runs nothing. Paths are absolute.
+Each kind of task is a :class:`Task` tagged with its name: ``check.check`` is done by ``check_task`` of
+``common/check/tasks.py``. A task travels as a pickle; what comes back is JSON, read as the type of the task's
+results: a child runs a file that may say anything, and reading JSON runs nothing. Paths are absolute.
 """
 
 from __future__ import annotations
@@ -74,6 +74,16 @@ class Beside(Paired, frozen=True):
     peer: str
 
 
+class Library(Struct):
+    """A library's time: its name and precision, version and memory layout, and the kernels that it launches."""
+
+    peer: str
+    library: str
+    layout: str
+    timing: Timing
+    kernels: list[str] = field(default_factory=list)
+
+
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a task; the results of most tasks have more. What a field's default stands for is not said."""
 
@@ -91,7 +101,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepResult(Result, frozen=True, kw_only=True):
-    """What came of a task on a step's file: from the child process to the terminal, and to JSON."""
+    """What came of a task on a step or a problem: from the child process to the terminal, and to JSON."""
 
     # of all that check
     shape: Shape | None = None  # the extents that ran
@@ -121,6 +131,8 @@ class StepResult(Result, frozen=True, kw_only=True):
     lacking: str | None = None  # why there is none
     pairs: dict[str, Paired] | None = None  # with others, by their names: their times are the first
     gpu: str | None = None  # its name
+    rows: Sequence[Library] = ()  # of libraries in a step's place
+    launched: Sequence[str] = ()  # names of the kernels, in order
 
     # the code that ran, as common.catalog.sources.provenance says it
     source: str | None = None
@@ -136,7 +148,6 @@ class StepResult(Result, frozen=True, kw_only=True):
 
     @property
     def time(self) -> Timing:
-        """The ``timing`` of a file that was timed."""
         assert self.timing is not None
         return self.timing
 
@@ -153,7 +164,7 @@ class Outcome(StepResult, frozen=True, kw_only=True):
         return cls(step=step, problem=problem, preset=preset, **result.told())
 
     def told(self) -> dict[str, Any]:
-        """The result's fields alone, as they stand in JSON."""
+        """The result's fields alone."""
         told = StepResult.told(self)
         return {name: value for name, value in told.items() if name not in ("step", "problem", "preset")}
 
@@ -181,15 +192,6 @@ class Outcome(StepResult, frozen=True, kw_only=True):
         return findings + ([f"{self.status}: {self.message}"] if self.message else [])
 
 
-class LaunchResult(Result, frozen=True, kw_only=True):
-    """The kernels that were launched, in order, the extents, and the code that ran."""
-
-    shape: Shape = field(default_factory=dict)
-    source: str = ""
-    helpers: dict[str, str] = field(default_factory=dict)
-    kernels: Sequence[str] = ()
-
-
 class Answer(Result, frozen=True, kw_only=True):
     """``found``: what the function returned."""
 
@@ -204,9 +206,9 @@ Found = TypeVar("Found", bound=Result, covariant=True)
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with a result of type ``Found``."""
 
-    alone: ClassVar[bool] = False  # what becomes of one such task is no sign for the others of its file
     gpu: ClassVar[bool] = False  # the process that owns the GPU does it
 
+    alone: bool = False  # what becomes of it is no sign for the other tasks of its file
     # limits of its own time (common.run.stages): for each stage, and for all together; None: those of whoever runs it
     seconds: float | None = None
     within: float | None = None
@@ -309,18 +311,19 @@ class Rival(Struct, frozen=True, kw_only=True):
 
 
 class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
-    """How fast is a file beside others, by name? With none it is timed alone."""
+    """Is a file right, with this ``tile``, and how fast beside others, by name? With none it is timed alone."""
 
     gpu: ClassVar[bool] = True
-    against: dict[str, Rival]
+    against: dict[str, Rival] = field(default_factory=dict)
+    tile: Tile = field(default_factory=dict)
+    most_seconds: float = MAX_SECONDS
 
 
-class Sweep(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.sweep"):
-    """Is a file right with one ``tile``, and how fast?"""
+class Peer(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.peer"):
+    """How fast are NVIDIA's libraries at one shape? There is no file."""
 
     gpu: ClassVar[bool] = True
-    alone: ClassVar[bool] = True  # another tile is another kernel
-    tile: Tile
+    path: str = ""
 
 
 class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
@@ -329,7 +332,7 @@ class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
     gpu: ClassVar[bool] = True
 
 
-class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="timing.launch"):
+class Launch(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.launch"):
     """Launch a file's kernels once, for tools that watch."""
 
     gpu: ClassVar[bool] = True

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
@@ -19,18 +19,8 @@ from common.catalog import catalog, device, problems, reference
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays
-from common.run.messages import Beside, Timing
+from common.run.messages import Beside, Library, Timing
 from common.timing.timing import Stopwatch
-
-
-class Library(Struct):
-    """A library's time: its name and precision, version and memory layout, and the kernels that it launches."""
-
-    peer: str
-    library: str
-    layout: str
-    timing: Timing
-    kernels: list[str] = field(default_factory=list)
 
 
 class Errors(Struct, kw_only=True, omit_defaults=True):

@@ -1,28 +1,26 @@
-"""What child processes do to measure: steps, libraries, ceilings, errors and tile constants, on the GPU.
+"""What child processes do to measure, on the GPU: ``time_task`` does the task ``timing.time``, and so on.
 
-``time_task`` does the task ``timing.time``, and so on. Numba is imported inside: it takes long.
+Numba is imported inside: it takes long.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.check import loading
 from common.run import messages, stages
-from common.run.messages import LaunchResult, Result, Shape, StepResult, Task, Tile
+from common.run.messages import Shape, StepResult, Tile
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
-
-SWEEP_SECONDS = 1.0
 
 
 class TunablesResult(Struct, frozen=True, kw_only=True):
@@ -30,11 +28,6 @@ class TunablesResult(Struct, frozen=True, kw_only=True):
 
     tunables: dict[str, list[int]]
     shipped: Tile
-
-
-class PeerResult(Result, frozen=True, kw_only=True):
-    shape: Shape = field(default_factory=dict)
-    rows: Sequence[peers.Library] = ()
 
 
 class EpiloguesResult(Struct, frozen=True, kw_only=True):
@@ -54,14 +47,6 @@ class AccuracyResult(Struct, frozen=True, kw_only=True):
     code: dict[str, sources.Code]
 
 
-class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="timing.peer"):
-    """How fast are NVIDIA's libraries at one shape?"""
-
-    gpu: ClassVar[bool] = True
-    ladder: str
-    shape: dict[str, int]
-
-
 @cache
 def _stopwatch() -> timing.Stopwatch:
     with stages.stage("context"):
@@ -69,12 +54,11 @@ def _stopwatch() -> timing.Stopwatch:
         return timing.Stopwatch(device.l2_bytes())
 
 
-Timed = messages.Time | messages.Pair | messages.Sweep
-
-
-def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepResult, Any, Any]:
-    """Check a module at full size by samples: the result, a bench of it, and the operands. The operands wait for the
-    next file on this problem. If it is right they are normals, to be timed."""
+def _verified(
+    task: messages.Time | messages.Pair, module: Any, tile: Tile | None = None
+) -> tuple[StepResult, Any, Any]:
+    """Check a module at full size by samples: the result, a bench of it, and the operands, which wait for the next
+    file on this problem; if it is right they are normals."""
     from common.check import check, fullsize
 
     with stages.stage("full-size check"):
@@ -145,11 +129,20 @@ def _cold(action: Callable[[], object]) -> float:
 
 def pair_task(task: messages.Pair) -> StepResult:
     """Check one file at full size by samples, then time it in turn with each other of ``against``: ``pairs`` has, by
-    the same names, the other's time first. With no other, ``timing`` has the file's own.
+    the same names, the other's time first. With no other, ``timing`` has the file's own. ``refused`` if the card does
+    not take the tile.
     """
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
     from common.check import check
 
-    result, bench, operands = _verified(task, loading.load(task))
+    module, tile = loading.load_tiled(task, task.tile)
+    try:
+        result, bench, operands = _verified(task, module, tile)
+    except CudaAPIError as error:
+        if not task.tile or "OUT_OF_RESOURCES" not in str(error):
+            raise
+        return StepResult(status="refused", message="the block needs more registers than a multiprocessor has")
     if result.status != "right":
         return result
     bench.prepare()
@@ -167,7 +160,7 @@ def pair_task(task: messages.Pair) -> StepResult:
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)
-    alone = None if pairs else stopwatch.measure(bench.launch)
+    alone = None if pairs else stopwatch.measure(bench.launch, max_seconds=task.most_seconds)
     return replace(result, timing=alone, pairs=pairs, gpu=device.current_gpu().name)
 
 
@@ -180,42 +173,24 @@ def tunables(path: str, ladder: str, shape: dict[str, int]) -> TunablesResult:
     return TunablesResult(tunables=found, shipped={name: shipped[name] for name in found})
 
 
-def sweep_task(task: messages.Sweep) -> StepResult:
-    """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
-    from numba.cuda.cudadrv.driver import CudaAPIError
-
-    module, tile = loading.load_tiled(task, task.tile)
-    try:
-        result, bench, _ = _verified(task, module, tile)
-    except CudaAPIError as error:
-        if "OUT_OF_RESOURCES" not in str(error):
-            raise
-        return StepResult(status="refused", message="the block needs more registers than a multiprocessor has")
-    if result.status == "right":
-        bench.prepare()
-        bench.launch()
-        result = replace(result, timing=_stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS))
-    return result
-
-
 def size_task(task: messages.Size) -> StepResult:
     """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
     return StepResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
 
 
-def launch_task(task: messages.Launch) -> LaunchResult:
-    """Launch a file's kernels once, for tools that watch from outside. No margins: an access beyond an array must
-    leave its allocation to be seen."""
+def launch_task(task: messages.Launch) -> StepResult:
+    """Launch a file's kernels once, for tools that watch. No margins: an access beyond an array must leave its
+    allocation to be seen."""
     from numba import cuda
 
     from common.catalog import inputs
     from common.check import check
     from common.machine_code import capture
 
-    kernels: list[str] = []  # in the order of their launches
+    launched: list[str] = []
 
     def counted(self: Any, *args: Any) -> Any:
-        kernels.append(self.dispatcher.py_func.__name__)
+        launched.append(self.dispatcher.py_func.__name__)
         return call(self, *args)
 
     problem = loading.fitted(task.problem, loading.room())
@@ -225,19 +200,19 @@ def launch_task(task: messages.Launch) -> LaunchResult:
         bench.launch()
     cuda.synchronize()
     now, shape = sources.provenance(Path(task.path)), problem.shape()
-    return LaunchResult(status="right", shape=shape, source=now.source, helpers=now.helpers or {}, kernels=kernels)
+    return StepResult(status="right", shape=shape, source=now.source, helpers=now.helpers or {}, launched=launched)
 
 
-def peer_task(task: Peer) -> PeerResult:
+def peer_task(task: messages.Peer) -> StepResult:
     """Time cuBLAS or cuDNN on a problem."""
     from numba import cuda
 
     loading.drop()
     cuda.current_context()
-    problem = loading.fitted(problems.from_shape(task.ladder, task.shape), loading.room())
+    problem = loading.fitted(task.problem, loading.room())
     lacking: list[str] = []
     rows = peers.measure(problem, _stopwatch(), lacking)
-    return PeerResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
+    return StepResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
 
 
 def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> EpiloguesResult:

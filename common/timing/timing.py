@@ -8,13 +8,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.catalog import device
 from common.catalog.schema import Count, Name
 from common.check import loading
 from common.run.messages import MAX_SECONDS as MAX_SECONDS
@@ -33,9 +33,6 @@ BATCH_SECONDS = 1.0  # of launches that are queued together
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _SM = 1  # NVML_CLOCK_SM
-_PCI_ID = 64  # characters
-
-SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not to be compared
 
 
 def summarise(samples_ms: list[float]) -> Timing:
@@ -195,16 +192,15 @@ class Nvml:
     """Reads the clock of Numba's current GPU by NVML, which comes with the driver."""
 
     def __init__(self) -> None:
+        from numba import cuda
+
         self._device: Any = None
-        try:
+        found = ctypes.c_void_p()
+        with suppress(OSError, AttributeError):  # an NVML that lacks a function counts as none
             self._library = ctypes.CDLL(_LIBRARY)
-            found = ctypes.c_void_p()
-            if self._library.nvmlInit_v2() == 0 and (
-                self._library.nvmlDeviceGetHandleByPciBusId_v2(_pci_bus_id(), ctypes.byref(found)) == 0
-            ):
-                self._device = found
-        except (OSError, AttributeError):  # an NVML that lacks a function counts as none
-            pass
+            name = cuda.get_current_device().uuid.encode()
+            failed = self._library.nvmlInit_v2() or self._library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(found))
+            self._device = None if failed else found
 
     def clock(self) -> int:
         """Megahertz of the multiprocessors, to be read while kernels run; 0 if NVML does not say."""
@@ -212,20 +208,3 @@ class Nvml:
         if self._device is not None:
             self._library.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(mhz))
         return mhz.value
-
-
-def _pci_bus_id() -> bytes:
-    """That of Numba's current GPU: NVML counts others than CUDA_VISIBLE_DEVICES names."""
-    from numba import cuda
-
-    driver, handle, name = device.loaded(), ctypes.c_int(), ctypes.create_string_buffer(_PCI_ID)
-    driver.cuDeviceGet(ctypes.byref(handle), int(cuda.get_current_device().id))
-    driver.cuDeviceGetPCIBusId(name, _PCI_ID, handle)
-    return name.value
-
-
-def slow(clocks: Sequence[int | None]) -> list[bool]:
-    """Which of a run's rows were timed at a clock far below the median of all."""
-    known = [mhz for mhz in clocks if mhz]
-    least = SLOW * statistics.median(known) if known else 0.0
-    return [mhz is not None and 0 < mhz < least for mhz in clocks]

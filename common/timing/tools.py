@@ -115,9 +115,9 @@ class Launch(NamedTuple):
     stalls: dict[str, float]
 
 
-def ncu(counters: dict[str, str] | None = None) -> list[str]:
-    """The ncu call to put before the program, for METRICS and STALLS or for ``counters`` alone."""
-    metrics = [*METRICS.values(), *_STALL_METRICS.values()] if counters is None else list(counters.values())
+def ncu(counters: dict[str, str] = METRICS) -> list[str]:
+    """The ncu call to put before the program; METRICS come with STALLS."""
+    metrics = [*counters.values(), *(_STALL_METRICS.values() if counters is METRICS else ())]
     # clocks stay as a bench sees them
     return [
         _found("ncu"), "--target-processes", "all", "--clock-control", "none", "--csv", "--page", "raw",

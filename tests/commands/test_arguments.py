@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import asdict
 
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
@@ -171,6 +172,12 @@ def traced():
     return trace.run(catalog.load(catalog.find("gemm_naive").path, "gemm"), SMALL, kept=1)
 
 
+def profiled(pairs):
+    for step, preset in pairs:
+        code, problem = asdict(sources.provenance(step.path)), problems.preset(preset)
+        yield Outcome(step=step, problem=problem, preset=preset, status="right", **code), []
+
+
 @pytest.fixture
 def ask(monkeypatch, capsys, tmp_path, traced):
     """Run a command as if there were a GPU, noting what it asks for in place of doing it."""
@@ -235,8 +242,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
             both = {device.NUMBA_CUDA: Paired(*times, 2 / 3, 2 / 3, 2 / 3, 0.0)}
             yield Outcome(step=step, problem=problems.preset(preset), preset=preset, status="right", pairs=both)
 
-    code = sources.provenance(catalog.find("gemm_naive").path)
-    note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
+    note(measuring, "profile_steps", profiled)
     note(measuring, "sanitize_steps", clean)
     note(measuring, "time_compilers", by_both)
     monkeypatch.setattr(successor, "version", lambda: "0.6")

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 from msgspec import to_builtins
 
-from common.timing import timing
+from common.catalog import catalog, problems
+from common.run.messages import Outcome, Timing
+from common.timing import measuring, timing
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -214,7 +216,15 @@ def test_of_a_long_launch_three_repeats_are_enough_and_few_are_queued_together(s
 
 
 def test_a_row_far_below_the_median_clock_is_slow():
-    assert timing.slow([1700, 1500, 1710, None, 1690]) == [False, True, False, False, False]
-    assert timing.slow([1700, 1540]) == [False, False]
-    assert timing.slow([None, None]) == [False, False]
-    assert timing.slow([]) == []
+    step, tiny = catalog.find("gemm_naive"), problems.preset("tiny-gemm")
+
+    def slow(*clocks):
+        times = [Timing(1.0, 1.0, 1.0, 0.0, 9, mhz) for mhz in clocks]
+        rows = [
+            Outcome(step=step, problem=tiny, preset=str(row), status="right", timing=time)
+            for row, time in enumerate(times)
+        ]
+        return [preset for _, preset in measuring.at_a_low_clock(rows)]
+
+    assert slow(1700, 1500, 1710, None, 1690) == ["1"]
+    assert slow(1700, 1540) == slow(None, None) == slow() == []
