@@ -7,11 +7,10 @@ instructions are those of the lessons' helpers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -28,6 +27,11 @@ COPY_THREADS, COPY_LOADS = 512, 4
 FMA_THREADS, FMA_BLOCKS_PER_MULTIPROCESSOR = 256, 8
 FMA_ROUNDS, FMA_UNROLL, FMA_CHAINS = 2048, 16, 8
 INSTRUCTIONS = ("mma", "wgmma")
+# What is multiplied on tensor cores, by which instruction: the depth of one along k.
+DEPTHS = {
+    "mma_f16": 16, "mma_tf32": 8, "mma_s8": 32,
+    "wgmma_f16": 16, "wgmma_tf32": 8, "wgmma_s8": 32, "wgmma_e4m3": 32,
+}  # fmt: skip
 MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR = 256, 2
 MMA_ROUNDS = 4096  # of wgmma, too
 ROWS, COLUMNS = 2, 4  # of fragments: each of A meets each of B, so eight sums are on their way
@@ -127,8 +131,7 @@ def peak(
 
 def complete(ceilings: Ceilings, capability: str) -> bool:
     """Are there all that a GPU of this compute capability has?"""
-    names = [f"{one}_{kind.name}_gflops" for one, kind in _on(capability)]
-    return all(getattr(ceilings, name) is not None for name in names)
+    return all(getattr(ceilings, f"{name}_gflops") is not None for name in products(capability))
 
 
 def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: str) -> Ceilings:
@@ -155,16 +158,19 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
     out = cuda.device_array(blocks_fma * FMA_THREADS, np.float32)
     factor, summand = np.float32(0.999), np.float32(0.001)
     fma_time = timed(lambda: multiply_add[blocks_fma, FMA_THREADS](factor, summand, FMA_ROUNDS, out))
-    fma_flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * blocks_fma * FMA_THREADS
+    fma_flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * out.size
 
     tensor_cores: dict[str, Any] = {}
-    for instruction, kind in _on(capability):
-        launched = grid(instruction, multiprocessors)
-        out = cuda.device_array(math.prod(launched), np.float32)
-        words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
-        time = timed(partial(kernel(instruction, kind)[launched], words, MMA_ROUNDS, out))
-        rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
-        tensor_cores |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
+    for name in products(capability):
+        blocks_each, threads = grid(name)
+        out = cuda.device_array(multiprocessors * blocks_each * threads, np.float32)
+        words = cuda.to_device(random_words(name, (A_BYTES + B_BYTES) // 4))
+        launched = kernel(name)[multiprocessors * blocks_each, threads]
+        time = timed(partial(launched, words, MMA_ROUNDS, out))
+        # a warp multiplies, or four
+        each = 16 * 8 * ROWS * COLUMNS / 32 if name.startswith("mma") else 64 * 256 * WGMMA_STEPS / 128
+        flops = 2 * each * DEPTHS[name] * MMA_ROUNDS * out.size
+        tensor_cores |= {f"{name}_gflops": flops / time.median_ms / 1e6, name: time}
     return Ceilings(
         copy_gbs=bytes_moved / copy_time.median_ms / 1e6,
         copy_bytes=bytes_moved,
@@ -179,17 +185,6 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
 # --- tensor cores ---
 
 
-class Kind(NamedTuple):
-    """A kind of multiplication; ``depth`` is along k of one of its ``instructions``."""
-
-    name: str
-    depth: int
-    instructions: tuple[str, ...] = INSTRUCTIONS
-
-
-KINDS = (Kind("f16", 16), Kind("tf32", 8), Kind("s8", 32), Kind("e4m3", 32, ("wgmma",)))
-
-
 def instructions(capability: str) -> tuple[str, ...]:
     """Which of ``mma`` and ``wgmma`` a GPU of this compute capability has."""
     if capability == "9.0":
@@ -197,49 +192,41 @@ def instructions(capability: str) -> tuple[str, ...]:
     return INSTRUCTIONS[:1] if int(capability.split(".")[0]) >= 8 else ()
 
 
-def _on(capability: str) -> list[tuple[str, Kind]]:
-    """All that a GPU of this compute capability multiplies on tensor cores, and by what."""
-    return [(one, kind) for one in instructions(capability) for kind in KINDS if one in kind.instructions]
+def products(capability: str) -> list[str]:
+    """Those of DEPTHS that a GPU of this compute capability has."""
+    return [name for name in DEPTHS if name.split("_")[0] in instructions(capability)]
 
 
-def kernel(instruction: str, kind: Kind) -> Any:
-    """The kernel ``(words, rounds, out)``; ``words`` are those of :func:`random_words`."""
-    return _mma(kind) if instruction == "mma" else _wgmma(kind)
+def grid(name: str) -> tuple[int, int]:
+    """Blocks for each multiprocessor, and threads in each."""
+    return (MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS) if name.startswith("mma") else (1, WGMMA_THREADS)
 
 
-def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
-    """Blocks, and threads in each."""
-    if instruction == "mma":
-        return multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS
-    return multiprocessors, WGMMA_THREADS
-
-
-def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
-    """Floating-point operations of a launch on :func:`grid`; a warp multiplies, or four."""
-    threads = math.prod(grid(instruction, multiprocessors))
-    multiplied = 16 * 8 * ROWS * COLUMNS if instruction == "mma" else 64 * 256 * WGMMA_STEPS
-    return 2 * multiplied * kind.depth * MMA_ROUNDS * threads // (32 if instruction == "mma" else 128)
-
-
-def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
+def random_words(name: str, count: int) -> np.ndarray[Any, Any]:
     """``count`` uint32 words of normals: two of float16, one that TF32 has, four of e4m3, or int8, times 32."""
     normals = np.random.default_rng(0).standard_normal(4 * count)
-    if kind.name == "s8":
+    if name.endswith("s8"):
         return np.clip(np.rint(32 * normals), -128, 127).astype(np.int8).view(np.uint32)
-    if kind.name == "e4m3":
+    if name.endswith("e4m3"):
         return codes.held(normals, codes.E4M3).view(np.uint32)
-    if kind.name == "f16":
+    if name.endswith("f16"):
         return normals[: 2 * count].astype(np.float16).view(np.uint32)
     return normals[:count].astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
-def _mma(kind: Kind) -> Any:
+def kernel(name: str) -> Any:
+    """The kernel ``(words, rounds, out)`` of one of DEPTHS; ``words`` are those of :func:`random_words`."""
+    instruction, kind = name.split("_")
+    return _mma(kind) if instruction == "mma" else _wgmma(kind)
+
+
+def _mma(kind: str) -> Any:
     from numba import cuda, float32, int32, uint32
 
     cores, unroll, unrolled = _toolkit("mma"), _toolkit("unroll").unroll, _toolkit("unroll").unrolled
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
-    multiply = {"f16": cores.mma_m16n8k16, "tf32": cores.mma_m16n8k8, "s8": cores.mma_m16n8k32_s8}[kind.name]
-    value = int32 if kind.name == "s8" else float32
+    multiply = {"f16": cores.mma_m16n8k16, "tf32": cores.mma_m16n8k8, "s8": cores.mma_m16n8k32_s8}[kind]
+    value = int32 if kind == "s8" else float32
 
     @cuda.jit(launch_bounds=(MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR))
     @unroll
@@ -266,13 +253,13 @@ def _mma(kind: Kind) -> Any:
     return mma_sync
 
 
-def _wgmma(kind: Kind) -> Any:
+def _wgmma(kind: str) -> Any:
     from numba import cuda, float32, int32, uint32, uint64
 
     hopper, unroll, unrolled = _toolkit("hopper"), _toolkit("unroll").unroll, _toolkit("unroll").unrolled
     a_words, all_words, columns = A_BYTES // 4, (A_BYTES + B_BYTES) // 4, 2 * WGMMA_SUMS
-    multiply = getattr(hopper, f"wgmma_{kind.name}")
-    value = int32 if kind.name == "s8" else float32
+    multiply = getattr(hopper, f"wgmma_{kind}")
+    value = int32 if kind == "s8" else float32
 
     @cuda.jit(launch_bounds=(WGMMA_THREADS, 1))
     @unroll
