@@ -27,8 +27,6 @@ from common.machine_code import capture, sass
 from common.machine_code.capture import BoundStep, replaced
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
-
-
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
 
 
@@ -80,8 +78,8 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
 
 
 def tried(module: ModuleType, problem: Problem) -> list[Launch]:
-    """The kernels of all candidates of a step that picks one of them by measuring, by its ``candidates(problem)`` and
-    ``bind(candidate, weights, problem)``, which gives a function of input and output; none for other steps."""
+    """The kernels of all candidates of a step that picks one by measuring: of its ``candidates(problem)``, to each of
+    which ``bind(candidate, weights, problem)`` gives a function of input and output; none for other steps."""
     seen: list[Launch] = []
     if hasattr(module, "candidates") and hasattr(module, "bind"):
         with _recording(seen):
@@ -112,9 +110,8 @@ def distinct(found: list[Launch]) -> list[Launch]:
 
 
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
-    """PTX of one launch's kernel for each compute capability such as ``"9.0"``, or ``"9.0a"``, which no later GPU
-    runs; ``lines`` adds source lines. The kernel is lowered once for those below 8.0 and once for the others: neither
-    Numba nor a lesson's helper asks for more."""
+    """PTX of one launch's kernel for each compute capability such as ``"9.0"`` or ``"9.0a"``; ``lines`` adds source
+    lines. The kernel is lowered once for those below 8.0 and once for the others: nothing asks for more."""
     texts: dict[str, str] = {}
     lowered: dict[bool, Any] = {}
     for architecture in architectures:
@@ -146,17 +143,11 @@ def float64_arithmetic(text: str) -> list[str]:
     return [line.strip() for line in re.findall(rf"^\s*(?:@\S+\s+)?(?:{names})\S*\.f64\b.*$", text, re.MULTILINE)]
 
 
-def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
-    """:func:`assemble` one launch's kernel from its PTX for this architecture."""
-    return assemble(text, launch.name, architecture, launch.kernel.targetoptions.get("max_registers"))
-
-
-def assemble(
-    text: str, name: str, architecture: str, max_registers: int | None = None, disassembled: bool = True
-) -> MachineCode:
-    """Assemble PTX that holds one kernel, and read what came out; its instructions, which takes a second, only if
-    ``disassembled``. Raises ToolMissingError without NVIDIA's ptxas and nvdisasm, RegistersError, RuntimeError with
-    what the assembler says."""
+def machine_code(launch: Launch, architecture: str, text: str, disassembled: bool = True) -> MachineCode:
+    """Assemble one launch's kernel from its PTX, and read what came out; its instructions, which takes a second, only
+    if ``disassembled``. Raises ToolMissingError without NVIDIA's ptxas and nvdisasm, RegistersError, RuntimeError
+    with what the assembler says."""
+    name, max_registers = launch.name, launch.kernel.targetoptions.get("max_registers")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         # ptxas does not take what LLVM writes for a path's quotes and for signs beyond ASCII: bytes in octal

@@ -2,8 +2,8 @@
 
 Numba's own cache would take two kernels of one factory for the same where ``unroll`` has turned the closure into
 globals, and never finds one whose closure holds a device function. Here the key is the code of every function that a
-kernel reaches, with the values it is made with, the sources of their files, the argument types, the options, the
-compute capability and the packages. What cannot be described that way is compiled as if there were no cache.
+kernel reaches, with its values and the sources of their files, the argument types, the options, the compute
+capability and the packages. What cannot be described that way is compiled as if there were no cache.
 """
 
 from __future__ import annotations
@@ -35,12 +35,8 @@ _SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how th
 _Capability = tuple[int, int]
 
 
-class UncachableError(Exception):
-    """A kernel depends on a value that cannot be described in a key."""
-
-
 class _Kept(msgspec.Struct):
-    """A kernel's machine code, its name there, and how long it took to compile. Reading one runs nothing."""
+    """A kernel's machine code, its name there, and how long it took to compile."""
 
     entry: str
     lineinfo: bool
@@ -49,8 +45,8 @@ class _Kept(msgspec.Struct):
 
 
 class _Describer:
-    """Turns values into tuples that are equal only if the same machine code comes of them: a value is as good as a
-    copy of it, as of a module that was imported again. ``files`` are those that functions were written in."""
+    """Turns values into tuples that are equal only if the same machine code comes of them; a copy of a value is as
+    good as it. ``files`` are those that functions were written in."""
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
@@ -58,7 +54,7 @@ class _Describer:
         self._open: list[int] = []  # what is being described
 
     def __call__(self, value: Any) -> tuple[object, ...]:
-        """Raises UncachableError for what is neither code nor a plain value."""
+        """Raises ValueError for what is neither code nor a plain value."""
         if value is None or isinstance(value, bool | int | float | str | bytes):
             return type(value).__name__, repr(value)
         if id(value) in self._open:
@@ -88,7 +84,7 @@ class _Describer:
             case dispatcher.CUDADispatcher():
                 options = dict(sorted(value.targetoptions.items()))
                 if options.pop("link", None) or options.pop("extensions", None):
-                    raise UncachableError("a kernel that links other files")
+                    raise ValueError("a kernel that links other files")
                 return self(options), self(value.py_func)
             case extending._Intrinsic():
                 given = repr(sorted(value._ctor_kwargs.items()))
@@ -106,7 +102,7 @@ class _Describer:
         # by name, for the packages' versions
         if _trusted(kind.__module__) and hasattr(value, "__name__"):
             return "object", kind.__qualname__, getattr(value, "__module__", ""), value.__name__
-        raise UncachableError(f"{kind.__name__} {getattr(value, '__name__', '')}")
+        raise ValueError(f"{kind.__name__} {getattr(value, '__name__', '')}")
 
     def _code(self, code: python.CodeType) -> tuple[object, ...]:
         file = Path(code.co_filename)
@@ -143,7 +139,7 @@ def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capabilit
         made_of = describe(dispatcher), [*map(str, argument_types)], capability, _environment()
         written = [hashlib.sha256(file.read_bytes()).hexdigest() for file in cache.files(describe.files)]
         return hashlib.sha256(repr((made_of, written)).encode()).hexdigest()
-    except (UncachableError, RecursionError, OSError, ValueError):  # ValueError: a closure that is still empty
+    except (RecursionError, OSError, ValueError):  # ValueError: of a closure that is still empty, too
         return None
 
 
@@ -194,7 +190,7 @@ class Cache:
             return
         with _for_capability(self._capability):
             code = library.get_cubin().code
-        kept = _Kept(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=elapsed, code=code)
+        kept = _Kept(kernel.entry_name, bool(kernel.lineinfo), elapsed, code)
         cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.msgpack.encode(kept))
 
 

@@ -136,8 +136,8 @@ def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> 
         kernel.py_func, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
     )
     grid, block = ((one,) if isinstance(one, int) else tuple(one) for one in given[:2])
-    launch = Launch(name, None, grid, block, None, given[3] if len(given) > 3 else 0)
-    return launch, codegen.assemble(text, name, ARCHITECTURE, told.get("max_registers"))
+    launch = Launch(name, kernel, grid, block, None, given[3] if len(given) > 3 else 0)
+    return launch, codegen.machine_code(launch, ARCHITECTURE, text)
 
 
 def _type(value: Any) -> Any:

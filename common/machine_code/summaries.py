@@ -1,7 +1,4 @@
-"""A kernel's summary: resources, what fits a multiprocessor, and what its hot loop spends its instructions on.
-
-Data only, ready for JSON; :mod:`common.report.tables` makes it readable.
-"""
+"""A kernel's summary, ready for JSON: resources, what fits a multiprocessor, what its hot loop consists of."""
 
 from __future__ import annotations
 
@@ -21,19 +18,11 @@ from common.machine_code import sass
 if TYPE_CHECKING:
     from common.machine_code import codegen
 
-# Figures of memory traffic, which machine code does not hold: whoever counts them puts ``summary["traffic"]``, a dict
-# with these keys, into a summary; the tables then show a column for each.
-TRAFFIC = {
-    "sectors_per_request": "sectors per request",
-    "conflicts": "shared wavefronts, × ideal",
-    "bytes_per_fma": "bytes per FMA",
-}
-
 # --- in the machine-code record ---
 
 
 class Line(Struct, kw_only=True):
-    """A source line of a hot loop, without its comment, and its instructions by class."""
+    """A source line, without its comment, and its instructions by class."""
 
     text: str
     mix: dict[str, Count]
@@ -48,10 +37,8 @@ class Hot(Struct, kw_only=True):
 
 
 class Kernel(Struct, kw_only=True, omit_defaults=True):
-    """A kernel for one architecture: by name all of its ``instructions``, and those of its hot ``loop``.
-
-    A record of an older workbook has no ``block``, ``occupancy`` and ``hot``, which then says nothing.
-    """
+    """A kernel for one architecture: by name all of its ``instructions``, and those of its hot ``loop``. An older
+    record has no ``block``, ``occupancy`` and ``hot``."""
 
     kernel: Name
     architecture: Name
@@ -74,7 +61,7 @@ Summary = dict[str, Any]
 ``float64``  lines of its PTX that compute in float64
 ``grid`` and ``block``, its ``threads``, and ``dynamic_shared_bytes``, as the launch asks for them
 ``hot``      :meth:`HotLoop.figures`, and what became of its source ``lines``, in ``groups`` in program order
-``traffic``  figures of its memory traffic, by the names of TRAFFIC
+``traffic``  figures of its memory traffic, if it was traced
 ``text``     its PTX, then there is little else, or its machine code
 """
 
@@ -86,7 +73,7 @@ its instructions in all and by class, or with neighbouring ``instructions``, eac
 @dataclass(frozen=True)
 class HotLoop:
     """Where a kernel's time goes: ``what`` it is (:func:`sass.hot_span`), its instructions by name, and its accesses
-    of each class by width in bits. What is for each multiply-add is None where nothing multiplies."""
+    of each class by width in bits."""
 
     what: str
     instructions: dict[str, int]
@@ -133,10 +120,10 @@ class HotLoop:
 
     @property
     def floats_per_multiply_add(self) -> float | None:
+        """Those words for each multiply-add; None where nothing multiplies."""
         return round(self.shared_floats / self.multiply_adds, 3) if self.multiply_adds else None
 
     def count(self, *names: str) -> int:
-        """Instructions of these names."""
         return sum(self.instructions.get(name, 0) for name in names)
 
     def per_multiply_add(self, count: int | None = None) -> float | None:
@@ -144,8 +131,8 @@ class HotLoop:
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
     def figures(self) -> dict[str, Any]:
-        """What a summary says of it, ready for JSON. ``as_single_loads``: ``useful`` if nothing but multiply-adds and
-        one load for each float from shared memory counted, as in a count by hand of the source line."""
+        """What a summary says of it. ``as_single_loads``: ``useful`` if nothing but multiply-adds and one load for
+        each float from shared memory counted, as in a count by hand of the source line."""
         fma, floats, shared = self.multiply_adds, self.shared_floats, self.mix.get("shared load", 0)
         return {
             "what": self.what,
@@ -184,8 +171,8 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
 
 
 def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """The fields of a :class:`Kernel`: what a compile task says. Source lines are without their numbers and comments,
-    which an edited word would make stale."""
+    """The fields of a :class:`Kernel`. Source lines are without numbers and comments, which an edited word would make
+    stale."""
     found = summary(launch, code)
     hot = found["hot"]
     lines = [{"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")]
@@ -215,7 +202,7 @@ def _place(instruction: sass.Instruction) -> tuple[str, int]:
 
 
 def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
-    """For each source line, in the order of the source, how many instructions of which class it became."""
+    """Source lines in the order of the source, and how many instructions of which class each became."""
     lines = [(place, list(mine)) for place, mine in groupby(sorted(instructions, key=_place), _place)]
     return [{**_source_line(*at), "total": len(mine), "mix": sass.mix(sass.names(mine))} for at, mine in lines]
 
@@ -234,7 +221,7 @@ def shown(each: float) -> str:
 
 
 def main_compiled(kernels: Iterable[Kernel]) -> Kernel | None:
-    """The main one of these kernels, if any: a loop that multiplies goes before a straight line, however long."""
+    """The main one of these kernels: a loop that multiplies goes before a straight line, however long."""
 
     def multiply_adds(kernel: Kernel) -> tuple[bool, int]:
         hot = HotLoop.recorded(kernel)

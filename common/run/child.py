@@ -57,13 +57,13 @@ def main(line: Connection, folder: str, environment: dict[str, str], limits: tup
     threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True).start()
     _ready(limits)
     say = _speaker(line.send_bytes)
-    say({"ready": True})
+    say({"at": ""})
     while True:
         try:
-            number, task = pickle.loads(line.recv_bytes())
+            task = pickle.loads(line.recv_bytes())
         except (EOFError, OSError):
             os._exit(0)
-        answer(number, task, say)
+        answer(task, say)
 
 
 def watched(folder: str, limits: tuple[int, int]) -> None:
@@ -73,8 +73,8 @@ def watched(folder: str, limits: tuple[int, int]) -> None:
     _ready(limits)
     with Path(folder, RESULTS).open("ab", buffering=0) as file:
         say = _speaker(lambda data: file.write(data + b"\n"))
-        for number, task in enumerate(pickle.loads(Path(folder, TASKS).read_bytes())):
-            if answer(number, task, say).fatal:
+        for task in pickle.loads(Path(folder, TASKS).read_bytes()):
+            if answer(task, say).fatal:
                 break
 
 
@@ -132,14 +132,14 @@ def _speaker(send: Callable[[bytes], object]) -> Say:
     return say
 
 
-def answer(number: int, task: Task[Result], say: Say) -> Result:
+def answer(task: Task[Result], say: Say) -> Result:
     """Do a task, and answer it: with what came of it, or, from another thread, that it took too long."""
     assert task.seconds is not None  # whoever sends it says for how long
     given: list[Result] = []
 
     def give(result: Result) -> None:
         given.append(result)
-        say({"number": number, "result": result.told()})
+        say({"result": result.told()})
 
     watch = stages.Watch(Path(path_of(task)), task.seconds, task.within)
     with stages.due(watch, give, lambda stage: say({"at": stage})):

@@ -1,9 +1,9 @@
 """Runs tasks in child processes with a time limit for each, so that no kernel takes the harness down.
 
 Children come from the standard library's fork server, which has imported what tasks need; where there is none they
-are started from nothing. Each works in a folder of its own, is the first of a process group, with which it ends, and
-is given tasks one at a time. Tasks that touch the GPU are done by one process, the owner, one after the other. It is
-replaced when it ends, when a task leaves it in doubt, and when the code has changed.
+are started from nothing. Each has a folder and a process group of its own, and is given tasks one at a time. Tasks
+that touch the GPU are done by one process, the owner, one after the other. It is replaced when it ends, when a task
+leaves it in doubt, and when the code has changed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _lock = threading.RLock()  # of the standard library's processes, which are for 
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that each wait for one child process at a time, as many as :func:`common.catalog.device.workers`; what
-    is not done when it is left as a context is not begun, and ``stop`` is set."""
+    """Threads that each wait for one child process at a time. When it is left as a context, ``stop`` is set, and what
+    has not begun is given up."""
 
     def __init__(self, workers: int | None = None) -> None:
         super().__init__(min(workers or device.workers(), device.workers()))
@@ -84,10 +84,10 @@ def run(
     one child process, or in the owner of the GPU if they touch it.
 
     A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
-    than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.run.stages`): timed_out if the file's
-    kernel or its own code ran so long, else unjudged. The rest go on in a fresh process; but those of a file that
-    timed out get a result that says the same and that they were not tried. Other statuses: right, wrong, refused (the
-    step does not take this shape), unjudged (this machine cannot tell), unusable (not a step file).
+    than ``seconds`` (or its own) of its own time (:mod:`common.run.stages`): timed_out if the file's kernel or other
+    code ran so long, else unjudged. The rest go on in a fresh process, but those of a file that timed out are not
+    tried. Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine cannot
+    tell), unusable (not a step file).
     """
 
     def stopped() -> bool:
@@ -115,11 +115,10 @@ def run(
                 shape = task.shape if isinstance(task, ShapeTask) else {}
                 where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
                 untried[path] = Result(status="timed_out", message=f"not tried: it gave no result in time{where}")
-            explained = found.faults
-            if path and found.status == "crashed" and not explained:
+            if path and found.status == "crashed" and not found.faults:
                 ended = faults.of_end(str(found.message), Path(path))
-                explained = [ended] if ended else []
-            yield task, replace(found, fatal=False, faults=explained)
+                found = replace(found, faults=[ended] if ended else [])
+            yield task, replace(found, fatal=False)
     finally:
         if own:
             own.end()
@@ -130,8 +129,8 @@ def _timed(task: Task[Found], seconds: float) -> Task[Found]:
 
 
 def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) -> tuple[list[Found], str]:
-    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results, perhaps fewer than
-    tasks if it ended early, and all output. Raises TimeoutError after ``seconds``."""
+    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results, fewer if it ended
+    early, and all output. Raises TimeoutError after ``seconds``."""
     folder = _new_folder()
     try:
         (folder / child.TASKS).write_bytes(pickle.dumps([_timed(task, seconds) for task in tasks]))
@@ -188,8 +187,8 @@ def _environment_of(without_gpu: bool, folder: Path | None = None) -> dict[str, 
 
 @contextlib.contextmanager
 def _surroundings(environment: dict[str, str]) -> Iterator[None]:
-    """What is started meanwhile, a fork server, too, imports in this environment; the workbook from the checkout.
-    Raises InterruptedError when nothing is to be started any more."""
+    """What is started meanwhile, a fork server, too, has this environment, and the workbook from the checkout. Raises
+    InterruptedError when nothing is to be started any more."""
     paths = [str(catalog.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     with _lock:
         if _closed.is_set():
@@ -208,8 +207,8 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """What a child takes over from this process: not its main module, which may be anybody's script; and other
-    packages by the workbook's names come after it."""
+    """What a child takes over from this process: not its main module, which may be anybody's script; and the checkout
+    before others' packages of the same names."""
     data = {key: value for key, value in _prepare(name).items() if not key.startswith("init_main")}
     return {**data, "sys_path": [str(catalog.ROOT), *data["sys_path"]]}
 
@@ -227,7 +226,6 @@ class Child:
         self.code: object = None  # what it may have loaded
         self.doubtful = ""  # the file that it failed with last
         self._ready = False
-        self._number = 0
         self._ending = threading.Lock()
         self.line, theirs = multiprocessing.Pipe()
         environment = _environment_of(without_gpu, self.folder)
@@ -262,35 +260,31 @@ class Child:
         """What the child answers, or what is said of one that does not. It keeps the limits itself and gives signs
         that it does; one that is silent for long is given up."""
         assert task.seconds is not None
-        self._number += 1
-        stage, sign, given = "", time.monotonic(), False
+        with contextlib.suppress(OSError):  # one that has ended is told by its end
+            self.line.send_bytes(pickle.dumps(task))
+        stage, sign = "", time.monotonic()
         while not stopped():
-            if self._ready and not given:
-                given, sign = True, time.monotonic()
-                with contextlib.suppress(OSError):  # one that has ended is told by its end
-                    self.line.send_bytes(pickle.dumps((self._number, task)))
             if connection.wait([self.line, self.process.sentinel], POLL_SECONDS):
                 try:
                     if not self.line.poll():
-                        return self._dead(stage)
+                        return self._dead()
                     answer = _parsed(self.line.recv_bytes(_MOST_BYTES))
                 except (EOFError, OSError):
-                    return self._dead(stage)
-                self._ready = self._ready or "ready" in answer
-                if "at" in answer:
-                    stage, sign = str(answer["at"]), time.monotonic()
+                    return self._dead()
                 result = answer.get("result")
-                if answer.get("number") == self._number and isinstance(result, dict) and "status" in result:
+                if isinstance(result, dict) and "status" in result:
                     return result
+                if "at" in answer:
+                    self._ready, stage, sign = True, str(answer["at"]), time.monotonic()
             waited = time.monotonic() - sign
             if not self._ready and waited > START_SECONDS:
                 message = f"the process was not there within {START_SECONDS:.0f} s"
                 return Result(status="unjudged", message=message, late=True, fatal=True)
-            if given and waited > SILENT * task.seconds:
+            if self._ready and waited > SILENT * task.seconds:
                 return stages.silent(stage)
         return None
 
-    def _dead(self, stage: str) -> Result:
+    def _dead(self) -> Result:
         """What came of the task that a process ended with, or closed its line; with the last line of its log."""
         connection.wait([self.process.sentinel], 1.0)
         with _lock:
