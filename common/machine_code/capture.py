@@ -25,9 +25,9 @@ _FORALL_THREADS = 128
 
 
 class BoundStep:
-    """One step bound to one problem; it works on whatever arrays it is given, and makes none.
+    """One step bound to one problem: ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted;
+    ``run`` is one after the other.
 
-    ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted; ``run`` is one after the other.
     ``tile``: constants that ``launch`` takes by keyword; ``workspace`` and ``prepare`` get them if they take any.
     ``workspace`` and ``prepared`` are what ``launch`` gets last, and in the weights' place.
     """
@@ -38,7 +38,6 @@ class BoundStep:
         self.prepared: Any = None
 
     def allocate(self) -> None:
-
         self.workspace = self._made("workspace", None)
 
     def prepare(self, weight: Any) -> None:
@@ -60,7 +59,6 @@ class BoundStep:
         self.module.launch(*self.arguments(x, y), **self.tile)
 
     def run(self, x: Any, weight: Any, y: Any) -> None:
-
         self.allocate()
         self.prepare(weight)
         self.launch(x, y)
@@ -72,7 +70,6 @@ def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
 
 
 def takes_keywords(function: Callable[..., Any]) -> bool:
-
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
@@ -83,7 +80,7 @@ _ABSENT = object()
 
 @contextmanager
 def replaced(target: Any, **values: Any) -> Iterator[None]:
-    """While open, the attributes of ``target``, a module, a class or another object, have these values."""
+    """While open, these attributes of ``target``, a module, a class or another object, have these values."""
     before = {name: vars(target).get(name, _ABSENT) for name in values}  # a static method as it lies there
     try:
         for name, value in values.items():
@@ -135,10 +132,8 @@ def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 @contextmanager
 def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """While open, calling a kernel on the host is ``called(launched, *arguments)``; gives what it was before.
-
-    ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``,
-    ``stream``, and ``sharedmem`` in bytes.
-    """
+    ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``, ``stream``,
+    and ``sharedmem`` in bytes."""
     from numba.cuda.dispatcher import _LaunchConfiguration as owner
 
     before = owner.__call__
@@ -159,11 +154,9 @@ def cluster(kernel: Any) -> int:
 
 @contextmanager
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
-    """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU.
-
-    Launches are configured, or refused as :mod:`common.catalog.limits` words it. The card, given to the ``with``, is
-    an H200 that nobody has. For arrays and launches: :func:`arrays`, :func:`launches`.
-    """
+    """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU, but for arrays and
+    launches (:func:`arrays`, :func:`launches`). Gives the card, an H200 that nobody has. Launches are configured, or
+    refused as :mod:`common.catalog.limits` words it."""
     from numba import cuda
     from numba.cuda import dispatcher
 
@@ -176,10 +169,8 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         configure(made, self, grid, block, 0, shared)
         return made
 
-    def by_name(self: Any, *given: Any, **named: Any) -> Any:
-        order = ("griddim", "blockdim", "stream", "sharedmem")
-        given = (*given, *(named.get(name, 0) for name in order[len(given) :]))
-        return configured(self, given)
+    def by_name(self: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> Any:
+        return configured(self, (griddim, blockdim, stream, sharedmem))
 
     def unconfigured(self: Any, *_: Any, **named: Any) -> None:
         limits.require_kernel(self.py_func.__name__, bool(self.targetoptions.get("device")), None, named)
@@ -189,10 +180,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         if self.ntasks:
             self.dispatcher[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*arguments)
 
-    def nothing(*_: Any, **__: Any) -> None:
-        pass
-
-    def no_context(*_: Any) -> Any:
+    def no_context(*_: Any, **__: Any) -> Any:
         return nullcontext()
 
     stand_in = Device(multiprocessors)
@@ -200,7 +188,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         replaced(kind, __getitem__=configured, configure=by_name, __call__=unconfigured),
         replaced(dispatcher.ForAll, __call__=over_all),
         replaced(
-            cuda, synchronize=nothing, close=nothing, is_available=lambda: True, pinned=no_context,
+            cuda, synchronize=lambda: None, close=lambda: None, is_available=lambda: True, pinned=no_context,
             defer_cleanup=no_context, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
             select_device=lambda *_: stand_in, **limits.STREAMS,
         ),
@@ -251,10 +239,8 @@ def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any =
 
 
 def opt_in() -> None:
-    """From now on, kernels are launched with more than 48 KiB, and in clusters; needs real Numba CUDA.
-
-    A launch that the GPU cannot make raises LaunchLimitError.
-    """
+    """From now on, kernels are launched with more than 48 KiB, and in clusters; a launch that the GPU cannot make
+    raises LaunchLimitError."""
     from numba.cuda import dispatcher
 
     launch = dispatcher._Kernel.launch

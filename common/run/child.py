@@ -42,8 +42,6 @@ TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool w
 # names are put together, so that what reads imports does not count these modules as imported by this file
 MOST_NEEDED = [f"common.{name}" for name in ("machine_code.codegen", "timing.tasks", "check.tasks")]
 
-Say = Callable[[dict[str, object]], None]
-
 
 def main(line: Connection, folder: str, environment: dict[str, str], limits: tuple[int, int]) -> None:
     """Do the tasks that come through ``line`` until it ends; ``limits``: bytes of memory, and of any file."""
@@ -105,7 +103,7 @@ def _tasks_of(layer: str) -> ModuleType:
 
 
 def _end_with_parent(folder: Path) -> None:
-    """When the harness has ended, end with all that was started here, and remove the folder."""
+    """When the harness has ended, remove the folder, and end with all that was started here."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
@@ -121,7 +119,7 @@ def end_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
-def _speaker(send: Callable[[bytes], object]) -> Say:
+def _speaker(send: Callable[[bytes], object]) -> stages.Say:
     """Sends messages as JSON, one at a time, from any thread."""
     encode, lock = json.JSONEncoder(default=to_builtins).encode, threading.Lock()  # a step file may change json
 
@@ -132,20 +130,13 @@ def _speaker(send: Callable[[bytes], object]) -> Say:
     return say
 
 
-def answer(task: Task[Result], say: Say) -> Result:
+def answer(task: Task[Result], say: stages.Say) -> Result:
     """Do a task, and answer it: with what came of it, or, from another thread, that it took too long."""
     assert task.seconds is not None  # whoever sends it says for how long
-    given: list[Result] = []
-
-    def give(result: Result) -> None:
-        given.append(result)
-        say({"result": result.told()})
-
-    watch = stages.Watch(Path(path_of(task)), task.seconds, task.within)
-    with stages.due(watch, give, lambda stage: say({"at": stage})):
+    with stages.Watch(Path(path_of(task)), task.seconds, task.within).looking(say) as late:
         result = attempt(task)
-    if not given:
-        give(result)
+    if not late:
+        say({"result": result.told()})
     return result
 
 

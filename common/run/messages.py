@@ -22,7 +22,6 @@ from common.catalog.schema import Amount, Count, Name, Positive
 from common.explain.faults import Fault
 from common.machine_code.summaries import Summary
 
-SIGN_SECONDS = 1.0  # a process that is at work says so this often
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
 MAX_SECONDS = 4.0  # that launches are repeated for, to time them
 
