@@ -132,8 +132,8 @@ def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 @contextmanager
 def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """While open, calling a kernel on the host is ``called(launched, *arguments)``; gives what it was before.
-    ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``, ``stream``,
-    and ``sharedmem`` in bytes."""
+    ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``,
+    ``stream``, and ``sharedmem`` in bytes."""
     from numba.cuda.dispatcher import _LaunchConfiguration as owner
 
     before = owner.__call__

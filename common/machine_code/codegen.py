@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from common.machine_code import capture, sass
 from common.machine_code.capture import BoundStep, replaced
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
-_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
 
 
 class ToolMissingError(RuntimeError):
@@ -150,18 +150,11 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
     name, max_registers = launch.name, launch.kernel.targetoptions.get("max_registers")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        # ptxas does not take what LLVM writes for a path's quotes and for signs beyond ASCII: bytes in octal
-        escaped = {path: f"/{number}" for number, path in enumerate(_FILE.findall(text)) if "\\" in path}
-        for path, number in escaped.items():
-            text = text.replace(f'"{path}"', f'"{number}"')
         source.write_text(text, encoding="utf-8")
         arch = "sm_" + architecture.replace(".", "")
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
         report = _run([_tool("ptxas"), "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
         listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
-        for path, number in escaped.items():
-            plain = path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", errors="replace")
-            listing = listing.replace(f'"{number}"', f'"{plain}"')
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
@@ -239,12 +232,16 @@ def _source_lines() -> Iterator[None]:
         def update_variable(self, *_: Any, **__: Any) -> None:
             pass
 
+        def _di_file(self, path: str = "") -> Any:
+            # quoted, as ptxas does not take what LLVM writes for signs beyond ASCII; sass.parse takes it back
+            folder, name = map(quote, os.path.split(path or self.filepath))
+            return self.module.add_debug_info("DIFile", {"directory": folder, "filename": name})
+
         def _di_location(self, line: int) -> Any:
             add, scope, file = self.module.add_debug_info, self.subprograms[-1], getattr(line, "file", "")
             if file and file != self.filepath:
-                folder, name = os.path.split(file)
-                place = add("DIFile", {"directory": folder, "filename": name})
-                scope = add("DILexicalBlockFile", {"scope": scope, "file": place, "discriminator": 0})
+                place = {"scope": scope, "file": self._di_file(file), "discriminator": 0}
+                scope = add("DILexicalBlockFile", place)
             return add("DILocation", {"line": int(line), "column": 1, "scope": scope})
 
     with (

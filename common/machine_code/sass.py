@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from common.catalog.limits import WARP
 
@@ -108,7 +109,7 @@ def parse(listing: str) -> Listing:
         if label:
             labels[label[1]] = len(found)
         elif source:
-            file, number = source[1], int(source[2])
+            file, number = unquote(source[1]), int(source[2])
         elif _SECTION.match(line):
             file, number = "", 0
         else:

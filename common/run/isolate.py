@@ -70,11 +70,8 @@ def run_groups(
 ) -> Iterator[tuple[Task[Found], Found]]:
     """Run each group of tasks in a child process of its own, ``workers`` at a time. Results come group by group."""
     with Pool(workers) as pool:
-        waiting = [
-            pool.submit(lambda tasks: list(run(tasks, without_gpu, seconds, pool.stop)), group) for group in groups
-        ]
-        for future in waiting:
-            yield from future.result()
+        for found in pool.map(lambda tasks: list(run(tasks, without_gpu, seconds, pool.stop)), groups):
+            yield from found
 
 
 def run(
@@ -93,17 +90,17 @@ def run(
     def stopped() -> bool:
         return _closed.is_set() or any(stop.is_set() for stop in stops)
 
-    untried: dict[str, Result] = {}  # by file that timed out
+    untried: dict[str, str] = {}  # by file that timed out: where
     own: Child | None = None
     try:
         for task in tasks:
             if stopped():
                 return
-            path = path_of(task)
+            path, timed = path_of(task), _timed(task, seconds)
             if path in untried and not task.alone:
-                yield task, typed(task, untried[path])
+                message = f"not tried: it gave no result in time{untried[path]}"
+                yield task, typed(task, Result(status="timed_out", message=message))
                 continue
-            timed = _timed(task, seconds)
             if task.on_gpu and not without_gpu:
                 found = _on_gpu(timed, stopped)
             else:
@@ -112,9 +109,7 @@ def run(
             if found is None:
                 return
             if path and found.status == "timed_out" and not task.alone:
-                shape = task.shape if isinstance(task, ShapeTask) else {}
-                where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
-                untried[path] = Result(status="timed_out", message=f"not tried: it gave no result in time{where}")
+                untried[path] = f" at {task.problem}" if isinstance(task, ShapeTask) else ""
             if path and found.status == "crashed" and not found.faults:
                 ended = faults.of_end(str(found.message), Path(path))
                 found = replace(found, faults=[ended] if ended else [])
@@ -138,7 +133,7 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
         imports = f"import sys; sys.path.insert(0, {str(catalog.ROOT)!r}); from common.run import child"
         words = [*command, sys.executable, "-c", f"{imports}; child.watched{str(folder), _limits(False)}"]
         with _gpu_lock, (folder / child.LOG).open("wb") as output:
-            _own(None)  # a card may take one process at a time
+            _end_owner()  # a card may take one process at a time
             tool = subprocess.Popen(
                 words, cwd=folder / child.WORK, env=_environment_of(False, folder), stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, start_new_session=os.name == "posix",
@@ -154,7 +149,7 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
                 tool.kill()
                 tool.wait()
         answers = map(_parsed, (folder / child.RESULTS).read_bytes().splitlines())
-        given = [answer["result"] for answer in answers if "result" in answer]
+        given = (answer["result"] for answer in answers if "result" in answer)
         found = [typed(task, answer) for task, answer in zip(tasks, given, strict=False)]
         return found, (folder / child.LOG).read_text(encoding="utf-8", errors="replace")
     finally:
@@ -187,8 +182,8 @@ def _environment_of(without_gpu: bool, folder: Path | None = None) -> dict[str, 
 
 @contextlib.contextmanager
 def _surroundings(environment: dict[str, str]) -> Iterator[None]:
-    """What is started meanwhile, a fork server, too, has this environment, and the workbook from the checkout. Raises
-    InterruptedError when nothing is to be started any more."""
+    """What is started meanwhile has this environment, and the workbook from the checkout. Raises InterruptedError
+    when closed."""
     paths = [str(catalog.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     with _lock:
         if _closed.is_set():
@@ -253,7 +248,7 @@ class Child:
         result = None if answer is None else typed(task, answer)
         if result is None or result.fatal:
             self.end()
-            result = None if stopped() else result  # it may have been killed
+            return None if stopped() else result  # it may have been killed
         return result
 
     def _followed(self, task: Task[Result], stopped: Stopped) -> Result | dict[str, Any] | None:
@@ -329,9 +324,9 @@ def _started(without_gpu: bool, stopped: Stopped) -> Child | None:
     try:
         return Child(without_gpu)
     except (EOFError, OSError):
-        if stopped():
-            return None
-        raise
+        if not stopped():
+            raise
+    return None
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
@@ -347,8 +342,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def close() -> None:
-    """Until :func:`reopen` nothing is started; whatever runs is killed, and whoever waits for it tidies up. Safe in a
-    signal's handler."""
+    """Until :func:`reopen` nothing is started; whatever runs is killed. Safe in a signal's handler."""
     _closed.set()
     for one in list(_living):
         one.kill()
@@ -382,32 +376,32 @@ _gpu_lock = threading.Lock()  # whoever holds it has the GPU
 _owner: Child | None = None
 
 
-def _own(heir: Child | None) -> None:
-    """Another process, or none, owns the GPU from now on; under the lock."""
-    global _owner
-    if _owner is not None:
-        _owner.end()
-    _owner = heir
-
-
 def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
     """Do a task in the process that owns the GPU."""
+    global _owner
     with _gpu_lock:
         if stopped():
             return None
-        path, owner, code = path_of(task), _owner, _code()
-        if owner is None or not owner.waits or owner.doubtful not in ("", path) or owner.code != code:
-            _own(None)
-            owner = _started(False, stopped)
-            _own(owner)
-        if owner is None:
+        path, code = path_of(task), _code()
+        if _owner is None or not _owner.waits or _owner.doubtful not in ("", path) or _owner.code != code:
+            _end_owner()
+            _owner = _started(False, stopped)
+        if _owner is None:
             return None
-        owner.code = code
-        result = owner.do(task, stopped)
+        _owner.code = code
+        result = _owner.do(task, stopped)
         # what was wrong may have written anywhere
-        fine = result is not None and result.status in ("right", "refused", "unjudged")
-        owner.doubtful = owner.doubtful if fine else path or "a task"
+        if result is None or result.status not in ("right", "refused", "unjudged"):
+            _owner.doubtful = path or "a task"
         return result
+
+
+def _end_owner() -> None:
+    """Under the lock."""
+    global _owner
+    if _owner is not None:
+        _owner.end()
+    _owner = None
 
 
 def _code() -> object:
@@ -422,4 +416,4 @@ def _code() -> object:
 def cool() -> None:
     """End the process that owns the GPU."""
     with _gpu_lock:
-        _own(None)
+        _end_owner()

@@ -42,6 +42,14 @@ class Measured(Struct, kw_only=True):
     library: str = ""
 
 
+class _Torch:
+    """PyTorch, imported when it is first used: it takes seconds, and may not be there."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("torch"), name)
+
+
+torch: Any = _Torch()
 Array = NDArray[Any]
 Variant = tuple[str, Callable[[], Any], Callable[[Any], Any]]
 TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
@@ -75,8 +83,6 @@ def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: in
     A precision that runs out of the GPU's memory is named in ``lacking``. A result but TF32's is held to the error
     bound of the lessons' kernels, at random positions: RuntimeError if it exceeds that (its sums were not FP32).
     """
-    import torch
-
     problem = _theirs(problem)
     library, require_precise = _library(problem), _oracle(problem, seed)
     x, weight = _normals(problem, seed)
@@ -107,8 +113,6 @@ def _timed(
     **limits: Any,
 ) -> Iterator[tuple[str, Timing, Callable[[], Any]]]:  # fmt: skip
     """Each memory layout, the time of a call, whose result is checked before, and the call."""
-    import torch
-
     for layout, run, to_output in _variants(problem, x, weight):
         result = run()
         torch.cuda.synchronize()
@@ -121,8 +125,6 @@ def _timed(
 @contextmanager
 def _unless_full() -> Iterator[None]:
     """Pass over what the GPU's memory does not suffice for; PyTorch keeps nothing afterwards."""
-    import torch
-
     try:
         yield
     except Exception as error:
@@ -161,8 +163,6 @@ def fastest(
 
 def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
     """Name with precision, version and result of cuBLAS's product of two float32 matrices, in each precision."""
-    import torch
-
     for kind in (Gemm, Hgemm, Bfgemm):
         problem = kind(M=a.shape[0], N=b.shape[1], K=a.shape[1])
         x, weight = (
@@ -178,8 +178,6 @@ def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
 
 def version(problem: Problem) -> str:
     """Of the library that computes the problem."""
-    import torch
-
     if _library(problem) == "cuDNN":
         number = int(torch.backends.cudnn.version())
         return f"cuDNN {number // 10000}.{number % 10000 // 100}.{number % 100}, PyTorch {torch.__version__}"
@@ -192,8 +190,6 @@ def _library(problem: Problem) -> str:
 
 def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
     """Input and weight, normals drawn on the GPU, in the problem's dtypes; of int8, 32 times such numbers."""
-    import torch
-
     generator = torch.Generator("cuda").manual_seed(seed)
 
     def drawn(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -210,15 +206,11 @@ def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
 
 def _type(dtype: np.dtype[Any]) -> Any:
     """PyTorch's, of a problem's: it has a bfloat16."""
-    import torch
-
     return torch.bfloat16 if dtype == UINT16 else getattr(torch, dtype.name)
 
 
 def _choose(precision: str) -> None:
     """Let the library compute with this precision and no less."""
-    import torch
-
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
     torch.backends.cudnn.allow_tf32 = precision == "TF32"
@@ -228,8 +220,6 @@ def _choose(precision: str) -> None:
 
 def _kernels(run: Callable[[], Any]) -> list[str]:
     """Names of the GPU kernels that the call launches: they say how the library computes. Empty if unreadable."""
-    import torch
-
     run()  # cuDNN tries its algorithms at the first call
     try:
         with warnings.catch_warnings():
@@ -245,8 +235,6 @@ def _kernels(run: Callable[[], Any]) -> list[str]:
 
 def _variants(problem: Problem, first: Any, second: Any) -> Iterator[Variant]:
     """Layout name, the call to time, and how to bring its result to the problem's output layout."""
-    import torch
-
     functional: Any = torch.nn.functional
 
     def same(result: Any) -> Any:
@@ -274,8 +262,6 @@ def _variants(problem: Problem, first: Any, second: Any) -> Iterator[Variant]:
 
 def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Variant]:
     """As :func:`_variants`: the convolution, or one of its two gradients."""
-    import torch
-
     functional: Any = torch.nn.functional
     g = problem.geometry
     planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
@@ -312,7 +298,6 @@ def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Var
 
 def _oracle(problem: Problem, seed: int) -> Callable[[Any], None]:
     """Raises RuntimeError if a result, in the problem's output layout, is further off than FP32 sums may be."""
-    import torch
     from numba import cuda
 
     positions = arrays.sample_positions(problem, 2000, seed)
