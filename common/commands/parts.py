@@ -113,7 +113,7 @@ def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
 def _measure_accuracy(items: list[tuple[Step]], opened: Opened) -> int:
     """Measure the errors of the steps' products over K."""
     record, key = opened
-    records.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
+    records.record_accuracy(record, key, *measuring.measure_accuracy([step for (step,) in items]))
     title = "errors over the results' root mean square, 10⁻⁶"
     for kind, said in (("accuracy", title), ("unfit", "operands beyond some precisions")):
         console.say().print(replace(pages.table(kind, record), title=said))

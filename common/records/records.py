@@ -33,7 +33,8 @@ from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
     from common.run.messages import Outcome, StepResult
-    from common.timing.tasks import AccuracyResult, EpiloguesResult
+    from common.timing.peers import Measured
+    from common.timing.tasks import EpiloguesResult
 
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
@@ -316,10 +317,10 @@ def record_peers(record: Record, run: str, preset: str, result: StepResult) -> N
         record.keep("rows", preset, {row.peer: entry}, run)
 
 
-def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
-    """Store the errors of products, by kind of operands and product."""
-    for one in result.products:
-        entry = entries.Accuracy(points=one.points, library=one.library, code=result.code.get(one.product))
+def record_accuracy(record: Record, run: str, products: list[Measured], code: dict[str, Code]) -> None:
+    """Store the errors of products, by kind of operands and product, with the code of steps."""
+    for one in products:
+        entry = entries.Accuracy(points=one.points, library=one.library, code=code.get(one.product))
         record.keep("accuracy", one.operands, {one.product: entry}, run)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
+from common.catalog.sources import Code
 from common.check import run
 from common.check.run import TIME_SECONDS, beyond
 from common.machine_code import successor
 from common.run import isolate, messages
 from common.run.messages import Outcome, StepResult, at
+from common.timing import peers, timing, tools
 from common.timing import tasks as timetasks
-from common.timing import timing, tools
 from common.timing.ceilings import Ceilings
 
 Pairs = list[tuple[Step, str]]  # steps on presets
@@ -112,9 +113,9 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     return run.ask("the GPU could not be measured", timetasks.ceilings)
 
 
-def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
-    """The errors of steps on matrices, and of cuBLAS; a step that requires another GPU is left out. Raises as
-    :func:`measure_device` does."""
+def measure_accuracy(steps: list[Step]) -> tuple[list[peers.Measured], dict[str, Code]]:
+    """The errors of steps on matrices, but for those that require another GPU, and of cuBLAS; and by step the code
+    that ran. Raises as :func:`measure_device` does."""
     device.require_gpu("measuring errors")
     files = {step.name: str(step.path) for step in steps if not beyond(step)}
     return run.ask("the errors could not be measured", timetasks.accuracy, files)
@@ -148,13 +149,14 @@ def time_compilers(pairs: Pairs) -> Iterator[Outcome]:
         yield outcome
 
 
-def tunables(step: Step, preset: str) -> timetasks.TunablesResult:
-    """A step's tile constants on a preset. Raises ValueError if it has none to sweep."""
+def tunables(step: Step, preset: str) -> tuple[dict[str, list[int]], messages.Tile]:
+    """The values to try of a step's tile constants on a preset, and those that it ships with. Raises ValueError if it
+    has none."""
     given = str(step.path), step.ladder, problems.preset(preset).shape()
-    result = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
-    if not result.tunables:
+    values, shipped = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
+    if not values:
         raise ValueError(f"{step.name}: has no TUNABLES to sweep")
-    return result
+    return values, shipped
 
 
 def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:

@@ -23,13 +23,6 @@ from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
 
-class TunablesResult(Struct, frozen=True, kw_only=True):
-    """The values to try of each tile constant, and those that the file ships with."""
-
-    tunables: dict[str, list[int]]
-    shipped: Tile
-
-
 class EpiloguesResult(Struct, frozen=True, kw_only=True):
     """``code``: the step's that ran, ``ways`` the epilogues'; ``library``: PyTorch's version, if it is there."""
 
@@ -38,13 +31,6 @@ class EpiloguesResult(Struct, frozen=True, kw_only=True):
     code: sources.Code
     ways: sources.Code
     library: str
-
-
-class AccuracyResult(Struct, frozen=True, kw_only=True):
-    """``products``, and by step the code that ran."""
-
-    products: list[peers.Measured]
-    code: dict[str, sources.Code]
 
 
 @cache
@@ -164,13 +150,13 @@ def pair_task(task: messages.Pair) -> StepResult:
     return replace(result, timing=alone, pairs=pairs, gpu=device.current_gpu().name)
 
 
-def tunables(path: str, ladder: str, shape: dict[str, int]) -> TunablesResult:
-    """The tile constants a file lets a sweep vary."""
+def tunables(path: str, ladder: str, shape: dict[str, int]) -> tuple[dict[str, list[int]], Tile]:
+    """The values to try of each tile constant that a file lets a sweep vary, and those that it ships with."""
     module = catalog.load(Path(path), ladder)
     found = {name: list(values) for name, values in getattr(module, "TUNABLES", {}).items()}
     choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
     shipped = choose(problems.from_shape(ladder, shape)) if choose else vars(module)
-    return TunablesResult(tunables=found, shipped={name: shipped[name] for name in found})
+    return found, {name: shipped[name] for name in found}
 
 
 def size_task(task: messages.Size) -> StepResult:
@@ -241,14 +227,14 @@ def ceilings() -> tuple[device.Gpu, Ceilings]:
     return gpu, ceilings.measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
 
 
-def accuracy(files: dict[str, str]) -> AccuracyResult:
-    """The errors of steps on matrices, by their names the files, and of cuBLAS."""
+def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sources.Code]]:
+    """The errors of steps on matrices, by their names the files, and of cuBLAS; and by step the code that ran."""
     loading.drop()
     accuracy = import_module(lessontext.read(catalog.LESSONS).measured_by["accuracy"])
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
     code = {name: sources.provenance(Path(path)) for name, path in files.items()}
-    return AccuracyResult(products=accuracy.measure(steps), code=code)
+    return accuracy.measure(steps), code
 
 
 def _nbytes(workspace: Any) -> int:

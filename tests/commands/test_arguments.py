@@ -29,7 +29,6 @@ from common.run import isolate
 from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
-from common.timing.tasks import TunablesResult
 from common.trace import trace
 
 LESSON = "05_implicit_gemm"
@@ -230,7 +229,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(records, "record_code")
     note(records, "record_sanitizer")
     note(compiling, "summaries", nothing)
-    note(measuring, "tunables", TunablesResult(tunables={"PAD": [0, 1, 2]}, shipped={"PAD": 1}))
+    note(measuring, "tunables", ({"PAD": [0, 1, 2]}, {"PAD": 1}))
     note(measuring, "sweep", nothing)
 
     def clean(steps):
