@@ -154,8 +154,7 @@ def sweep(options: argparse.Namespace) -> int:
     old = record.sweep(preset, step.name)
     points = old.points if old and current.sweep(record, preset, step.name) else []
     done = [point.tile for point in points]
-    values = measuring.narrowed(tunables, shipped, options.values)
-    tiles = [tile for tile in measuring.combinations(values) if tile not in done]
+    tiles = [tile for tile in measuring.tiles(tunables, shipped, options.values) if tile not in done]
     console.tell(f"{len(points)} points of this sweep are recorded and current, {len(tiles)} are left")
     for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
         right = result.status == "right"

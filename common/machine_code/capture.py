@@ -239,8 +239,7 @@ def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any =
 
 
 def opt_in() -> None:
-    """From now on, kernels are launched with more than 48 KiB, and in clusters; a launch that the GPU cannot make
-    raises LaunchLimitError."""
+    """From now on, launches may have more than 48 KiB, and clusters; LaunchLimitError if the GPU cannot make one."""
     from numba.cuda import dispatcher
 
     launch = dispatcher._Kernel.launch

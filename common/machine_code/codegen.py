@@ -210,8 +210,7 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
 
 @contextmanager
 def _source_lines() -> Iterator[None]:
-    """Line information that names the right file for inlined functions, where Numba writes the caller's; and none of
-    variables, which NVVM refuses in some kernels."""
+    """Line information has the right file for inlined functions, and none of variables: NVVM refuses some."""
     from numba.cuda import debuginfo, lowering, target
 
     class Line(int):

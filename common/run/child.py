@@ -1,6 +1,5 @@
 """The process kernels run in: reads tasks, does them one by one, and answers each with its result.
 
-A task's name is a layer's and a function's: ``check.check`` is done by ``check_task`` of ``common/check/tasks.py``.
 Started by :mod:`common.run.isolate`, which outlives whatever a kernel does here.
 """
 
@@ -23,7 +22,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
@@ -95,11 +93,7 @@ def _ready(limits: tuple[int, int]) -> None:
         importlib.import_module(name)
     gc.set_threshold(100_000, 50, 50)
     gc.freeze()  # what is loaded now stays: nothing need look through it again and again
-    _tasks_of("check").ready()
-
-
-def _tasks_of(layer: str) -> ModuleType:
-    return importlib.import_module(f"common.{layer}.tasks")
+    importlib.import_module("common.check.tasks").ready()
 
 
 def _end_with_parent(folder: Path) -> None:
@@ -150,7 +144,8 @@ def attempt(task: Task[Found]) -> Found:
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
         with stages.stage(name):
-            result: Found = getattr(_tasks_of(layer), f"{name}_task")(task)
+            tasks = importlib.import_module(f"common.{layer}.tasks")
+            result: Found = getattr(tasks, f"{name}_task")(task)
         return replace(result, seconds=round(time.monotonic() - began, 3))
     except BaseException as error:  # a file may raise SystemExit, too
         return typed(task, failure(error, Path(path_of(task))))
@@ -176,8 +171,7 @@ def failure(error: BaseException, path: Path) -> Result:
 
 
 def _blamed(error: BaseException, path: Path) -> tuple[int | None, str]:
-    """The step file's line in the innermost frame, with its text if the error arose right there; or the line that
-    Numba was working on."""
+    """The step file's innermost line, with its text if the error arose right there; or that Numba was working on."""
     line, code = None, ""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in frames:

@@ -53,8 +53,7 @@ _lock = threading.RLock()  # of the standard library's processes, which are for 
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that each wait for one child process at a time. When it is left as a context, ``stop`` is set, and what
-    has not begun is given up."""
+    """Threads that each wait for a child process. On leaving, ``stop`` is set, and what has not begun is given up."""
 
     def __init__(self, workers: int | None = None) -> None:
         super().__init__(min(workers or device.workers(), device.workers()))
@@ -96,7 +95,7 @@ def run(
         for task in tasks:
             if stopped():
                 return
-            path, timed = path_of(task), _timed(task, seconds)
+            path, timed = path_of(task), replace(task, seconds=task.seconds or seconds)
             if path in untried and not task.alone:
                 message = f"not tried: it gave no result in time{untried[path]}"
                 yield task, typed(task, Result(status="timed_out", message=message))
@@ -119,16 +118,12 @@ def run(
             own.end()
 
 
-def _timed(task: Task[Found], seconds: float) -> Task[Found]:
-    return replace(task, seconds=seconds if task.seconds is None else task.seconds)
-
-
 def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) -> tuple[list[Found], str]:
     """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results, fewer if it ended
     early, and all output. Raises TimeoutError after ``seconds``."""
     folder = _new_folder()
     try:
-        (folder / child.TASKS).write_bytes(pickle.dumps([_timed(task, seconds) for task in tasks]))
+        (folder / child.TASKS).write_bytes(pickle.dumps([replace(task, seconds=seconds) for task in tasks]))
         (folder / child.RESULTS).touch()
         imports = f"import sys; sys.path.insert(0, {str(catalog.ROOT)!r}); from common.run import child"
         words = [*command, sys.executable, "-c", f"{imports}; child.watched{str(folder), _limits(False)}"]
@@ -182,8 +177,7 @@ def _environment_of(without_gpu: bool, folder: Path | None = None) -> dict[str, 
 
 @contextlib.contextmanager
 def _surroundings(environment: dict[str, str]) -> Iterator[None]:
-    """What is started meanwhile has this environment, and the workbook from the checkout. Raises InterruptedError
-    when closed."""
+    """What is started meanwhile has this environment, and the checkout. Raises InterruptedError when closed."""
     paths = [str(catalog.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     with _lock:
         if _closed.is_set():
@@ -202,8 +196,7 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """What a child takes over from this process: not its main module, which may be anybody's script; and the checkout
-    before others' packages of the same names."""
+    """What a child takes over: not this process's main module, which may be anybody's; the checkout comes first."""
     data = {key: value for key, value in _prepare(name).items() if not key.startswith("init_main")}
     return {**data, "sys_path": [str(catalog.ROOT), *data["sys_path"]]}
 
@@ -252,8 +245,7 @@ class Child:
         return result
 
     def _followed(self, task: Task[Result], stopped: Stopped) -> Result | dict[str, Any] | None:
-        """What the child answers, or what is said of one that does not. It keeps the limits itself and gives signs
-        that it does; one that is silent for long is given up."""
+        """What the child answers. It keeps the limits itself and gives signs that it does; or it is given up."""
         assert task.seconds is not None
         with contextlib.suppress(OSError):  # one that has ended is told by its end
             self.line.send_bytes(pickle.dumps(task))

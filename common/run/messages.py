@@ -43,8 +43,7 @@ class Finding:
 
 
 class Timing(Struct, frozen=True, omit_defaults=True):
-    """Milliseconds per launch; ``median_error`` is the median's 95% half-width over the median. ``sm_mhz``: the
-    multiprocessors' clock meanwhile; None without NVML."""
+    """Milliseconds per launch; ``median_error``: the median's 95% half-width over the median; ``sm_mhz``: a clock."""
 
     median_ms: Positive
     p20_ms: Positive
@@ -251,7 +250,7 @@ def at(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]
 
 def typed(task: Task[Found], result: object) -> Found:
     """What came of the task, of the type that stands in ``class Check(ShapeTask[StepResult])``: from JSON, a crash if
-    it is of another type, or of a :class:`Result` that no child gave."""
+    it is of another type; or from a :class:`Result`."""
     named = [part for base in getattr(type(task), "__orig_bases__", ()) for part in get_args(base)]
     kinds: list[type] = [part for part in named if isinstance(part, type)]
     kind: type[Found] = (kinds or [Result])[0]

@@ -44,8 +44,7 @@ GROUP_BYTES, LEADING_BYTES = 1024, 16
 
 
 class Ceilings(Struct, kw_only=True, omit_defaults=True):
-    """Copy bandwidth in GB/s (bytes read plus written) and multiply-add rates in GFLOP/s, with their timings; those
-    of tensor cores by instruction and kind."""
+    """Copy bandwidth in GB/s (bytes read plus written), multiply-add rates in GFLOP/s (see DEPTHS), and timings."""
 
     copy_gbs: Positive
     fma_gflops: Positive
@@ -118,8 +117,8 @@ _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 def peak(
     ceilings: Ceilings, problem: Problem, precision: str = "fp32", instructions: Sequence[str] = INSTRUCTIONS
 ) -> float | None:
-    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem, None if not measured: that
-    of the FP32 units, or of tensor cores by the fastest of these instructions that the card has."""
+    """The multiply-add rate in GFLOP/s that bounds a step on a problem, None if not measured: that of the FP32 units,
+    or of tensor cores by the fastest of these instructions that the card has."""
     kind, products = _PRODUCTS[precision]
     if problem.input_dtype in _KIND_OF:
         kind, products = _KIND_OF[problem.input_dtype], 1

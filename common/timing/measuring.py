@@ -159,26 +159,20 @@ def tunables(step: Step, preset: str) -> tuple[dict[str, list[int]], messages.Ti
     return values, shipped
 
 
-def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
-    """Every combination of the tunables' values."""
-    return [dict(zip(tunables, values, strict=True)) for values in itertools.product(*tunables.values())]
-
-
-def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
-    """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
-    Raises ValueError if it is not of that form, or names what the step does not have."""
-    if text is None:
-        return tunables
-    try:
-        named = {
-            name: list(dict.fromkeys(map(int, numbers.split(","))))
-            for name, numbers in (word.split("=") for word in text.split())
-        }
-    except ValueError:
-        raise ValueError(f"--values {text!r}: must be NAME=INTEGER,INTEGER,... for each") from None
-    if not named or named.keys() - tunables.keys():
-        raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
-    return {name: [value] for name, value in shipped.items()} | named
+def tiles(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> list[messages.Tile]:
+    """Every combination of the tunables' values; with ``text`` (``"NAME=1,2 ..."``) of those that it names, the rest
+    as shipped. Raises ValueError if it is not of that form, or names what the step does not have."""
+    values: dict[str, list[int]] = tunables
+    if text is not None:
+        try:
+            words = dict(word.split("=") for word in text.split())
+            named = {name: list(dict.fromkeys(map(int, numbers.split(",")))) for name, numbers in words.items()}
+        except ValueError:
+            raise ValueError(f"--values {text!r}: must be NAME=INTEGER,INTEGER,... for each") from None
+        if not named or named.keys() - tunables.keys():
+            raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
+        values = {name: [value] for name, value in shipped.items()} | named
+    return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
 def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:

@@ -78,11 +78,9 @@ def available() -> bool:
 
 
 def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:
-    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two.
-
-    A precision that runs out of the GPU's memory is named in ``lacking``. A result but TF32's is held to the error
-    bound of the lessons' kernels, at random positions: RuntimeError if it exceeds that (its sums were not FP32).
-    """
+    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two. What
+    runs out of the GPU's memory is named in ``lacking``. Results but TF32's are held to the error bound of the
+    lessons' kernels, at random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
     problem = _theirs(problem)
     library, require_precise = _library(problem), _oracle(problem, seed)
     x, weight = _normals(problem, seed)
@@ -138,9 +136,8 @@ def _unless_full() -> Iterator[None]:
 def measure_beside(
     launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch
 ) -> Beside | None:
-    """Time a step's ``launch``, which must have run before, in turn with the library, so that both meet the same
-    clock frequency and heat. The library's time is the first: ``ratio`` above 1 says that the step is faster.
-    ``precision`` is one of :data:`common.catalog.catalog.PRECISIONS`. None if the library runs out of memory."""
+    """Time a step's ``launch``, which must have run before, in turn with the library, whose time is the first:
+    ``ratio`` above 1 says that the step is faster. None if the library runs out of memory."""
     wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
     with _unless_full():
         pairs = stopwatch.measure_pairs(fastest(problem, stopwatch, wanted)[1], launch)
@@ -151,8 +148,7 @@ def measure_beside(
 def fastest(
     problem: Problem, stopwatch: Stopwatch, precision: str | None = None, seed: int = 2
 ) -> tuple[str, Callable[..., Any]]:
-    """The memory layout in which the library is faster, and the call, on random operands; in the problem's first
-    precision unless another is asked for."""
+    """The memory layout in which the library is faster, and the call; by default in the first precision."""
     problem = _theirs(problem)
     x, weight = _normals(problem, seed)
     _choose(precision or precisions(problem)[0])

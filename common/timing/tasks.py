@@ -43,8 +43,7 @@ def _stopwatch() -> timing.Stopwatch:
 def _verified(
     task: messages.Time | messages.Pair, module: Any, tile: Tile | None = None
 ) -> tuple[StepResult, Any, Any]:
-    """Check a module at full size by samples: the result, a bench of it, and the operands, which wait for the next
-    file on this problem; if it is right they are normals."""
+    """Check a module at full size by samples: the result, a bench, and the operands, normals if it is right."""
     from common.check import check, fullsize
 
     with stages.stage("full-size check"):
@@ -115,9 +114,7 @@ def _cold(action: Callable[[], object]) -> float:
 
 def pair_task(task: messages.Pair) -> StepResult:
     """Check one file at full size by samples, then time it in turn with each other of ``against``: ``pairs`` has, by
-    the same names, the other's time first. With no other, ``timing`` has the file's own. ``refused`` if the card does
-    not take the tile.
-    """
+    the same names, the other's time first; with no other, ``timing`` its own. ``refused``: a tile too large."""
     from numba.cuda.cudadrv.driver import CudaAPIError
 
     from common.check import check
@@ -165,8 +162,7 @@ def size_task(task: messages.Size) -> StepResult:
 
 
 def launch_task(task: messages.Launch) -> StepResult:
-    """Launch a file's kernels once, for tools that watch. No margins: an access beyond an array must leave its
-    allocation to be seen."""
+    """Launch a file's kernels once, for tools that watch: without margins, as they see what leaves an allocation."""
     from numba import cuda
 
     from common.catalog import inputs

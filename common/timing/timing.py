@@ -89,8 +89,7 @@ def collect_pairs(
     max_seconds: float = MAX_SECONDS,
 ) -> Paired:
     """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known, as
-    :func:`collect` does: it holds where neither time does, as both meet the same clock frequency and heat. Which of
-    them runs first alternates."""
+    :func:`collect` does: both meet the same clock frequency and heat. Which of them runs first alternates."""
     pairs: list[tuple[float, float]] = []
 
     def ratio(_: int) -> list[float]:
@@ -104,11 +103,8 @@ def collect_pairs(
 
 
 class Stopwatch:
-    """Times launches on the default stream of the current GPU, which Numba and PyTorch share.
-
-    Before each launch the L2 cache is overwritten, which also gives the host time to queue it. If the GPU gets
-    there first all the same, the samples are dropped, and the cache is overwritten more often from then on.
-    """
+    """Times launches on the default stream of the current GPU, which Numba and PyTorch share. Before each the L2
+    cache is overwritten, which also gives the host time to queue it; more often once the GPU got there first."""
 
     def __init__(self, l2_bytes: int) -> None:
         from numba import cuda
@@ -144,8 +140,7 @@ class Stopwatch:
             self._lead *= 2
 
     def _warm_up(self, *calls: Callable[[], object]) -> float:
-        """Call in turn until the clock has settled: the medians of two parts, each half of WARM_UP_SECONDS, agree.
-        The seconds of a turn."""
+        """Call in turn until the medians of two parts of WARM_UP_SECONDS agree. The seconds of a turn."""
         began = end = time.perf_counter()
         before = math.inf
         self._clocks.clear()

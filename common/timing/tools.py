@@ -53,8 +53,8 @@ class UnavailableError(ToolError):
 
 
 class Counters(Struct, kw_only=True, omit_defaults=True):
-    """A launch of a kernel: counters, each with its name of ncu 2023 and later, None where it could not be read; and
-    its ``stalls``. ``ffma_threads``: all multiply-adds (:func:`multiply_adds`)."""
+    """Counters of a launch, with their names of ncu, None where one could not be read; and its ``stalls``.
+    ``ffma_threads``: all multiply-adds (:func:`multiply_adds`)."""
 
     kernel: Name
     stalls: dict[str, Number]
@@ -82,9 +82,8 @@ class Counters(Struct, kw_only=True, omit_defaults=True):
 
 
 class Counts(Struct, kw_only=True, omit_defaults=True):
-    """What :mod:`common.trace.trace` counts of a kernel, too, but for conflicts and instructions. ``ffma_threads`` is
-    as in :class:`Counters`. Shared reads have those of ``ldmatrix``; asynchronous copies to shared memory are global
-    reads alone."""
+    """What :mod:`common.trace.trace` counts, too. Shared reads have those of ``ldmatrix``; asynchronous copies to
+    shared memory are global reads alone."""
 
     load_requests: Annotated[Tally, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
     load_sectors: Annotated[Tally, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
@@ -156,8 +155,8 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
 
 
 def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
-    """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
-    Without ``tensor`` the counter has but ``HFMA2.MMA``, by which the compiler sets constants."""
+    """All multiply-adds of a launch, of its threads and on tensor cores; None if unread. Without ``tensor`` that
+    counter has but ``HFMA2.MMA``, by which the compiler sets constants."""
     ffma, hmma = counters["ffma_threads"], counters["hmma"]
     if ffma is None:
         return None
