@@ -71,8 +71,7 @@ class MachineCode:
 
 def launches(module: ModuleType, problem: Problem) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order."""
-    seen: list[Launch] = []
-    with _recording(seen):
+    with _recording() as seen:
         BoundStep(module, problem).run(*host_arrays(problem))
     return seen
 
@@ -80,9 +79,8 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
 def tried(module: ModuleType, problem: Problem) -> list[Launch]:
     """The kernels of all candidates of a step that picks one by measuring: of its ``candidates(problem)``, to each of
     which ``bind(candidate, weights, problem)`` gives a function of input and output; none for other steps."""
-    seen: list[Launch] = []
-    if hasattr(module, "candidates") and hasattr(module, "bind"):
-        with _recording(seen):
+    with _recording() as seen:
+        if hasattr(module, "candidates") and hasattr(module, "bind"):
             x, weight, y = host_arrays(problem)
             for candidate in module.candidates(problem):
                 module.bind(candidate, weight, problem)(x, y)
@@ -112,12 +110,21 @@ def distinct(found: list[Launch]) -> list[Launch]:
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
     """PTX of one launch's kernel for each compute capability such as ``"9.0"`` or ``"9.0a"``; ``lines`` adds source
     lines. The kernel is lowered once for those below 8.0 and once for the others: nothing asks for more."""
+    from numba.cuda import compiler
+
     texts: dict[str, str] = {}
     lowered: dict[bool, Any] = {}
+    wanted = launch.kernel.targetoptions
+    options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
+    lines = lines or bool(wanted.get("lineinfo"))
     for architecture in architectures:
         major, minor = (int(part) for part in architecture.removesuffix("a").split("."))
         if (major >= 8) not in lowered:
-            lowered[major >= 8] = _lowered(launch, (major, minor), lines)
+            with _without_device((major, minor), lines), _source_lines() if lines else contextlib.nullcontext():
+                lowered[major >= 8], _ = compiler._compile_pyfunc_with_fixup(
+                    launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=(major, minor),
+                    lineinfo=lines, **options,
+                )  # fmt: skip
         target = (major, minor, "a") if architecture.endswith("a") else (major, minor)
         found = lowered[major >= 8].get_asm_strs(cc=target)
         if len(found) != 1:
@@ -153,8 +160,8 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         source.write_text(text, encoding="utf-8")
         arch = "sm_" + architecture.replace(".", "")
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
-        report = _run([_tool("ptxas"), "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
-        listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
+        report = _run(name, "ptxas", "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin))
+        listing = _run(name, "nvdisasm", "-c", "-g", str(cubin)) if disassembled else ""
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
@@ -170,19 +177,6 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         listing=sass.parse(listing),
         digest=sass.digest(listing),
     )
-
-
-def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:
-    from numba.cuda import compiler
-
-    wanted = launch.kernel.targetoptions
-    options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
-    lines = lines or bool(wanted.get("lineinfo"))
-    with _without_device(cc, lines), _source_lines() if lines else contextlib.nullcontext():
-        library, _ = compiler._compile_pyfunc_with_fixup(
-            launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
-        )
-    return library
 
 
 @contextmanager
@@ -250,18 +244,15 @@ def _source_lines() -> Iterator[None]:
         yield
 
 
-def _tool(name: str) -> str:
+def _run(kernel: str, tool: str, *words: str) -> str:
+    """What one of NVIDIA's tools says."""
     from cuda import pathfinder  # type: ignore[import-untyped]
 
-    path: str | None = pathfinder.find_nvidia_binary_utility(name) or shutil.which(name)
+    path = pathfinder.find_nvidia_binary_utility(tool) or shutil.which(tool)
     if path is None:
         how = "pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm, or put the toolkit on PATH"
-        raise ToolMissingError(f"{name} was not found: {how}")
-    return path
-
-
-def _run(command: list[str], kernel: str) -> str:
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=300)
+        raise ToolMissingError(f"{tool} was not found: {how}")
+    done = subprocess.run([path, *words], capture_output=True, encoding="utf-8", errors="replace", timeout=300)
     if done.returncode:
         said = (done.stderr or done.stdout).splitlines()
         text = " ".join([line for line in said if "error" in line or "fatal" in line] or said)
@@ -269,16 +260,18 @@ def _run(command: list[str], kernel: str) -> str:
             share = "all warps of a block share them, those of one scheduler a quarter"
             raise RegistersError(f"a thread needs at least {few[2]} registers, and can have {few[1]}: {share}")
         text = " ".join(re.sub(r"_ZN\w+", kernel, text).split())
-        raise RuntimeError(f"{Path(command[0]).name} failed: {text[:500]}")
+        raise RuntimeError(f"{tool} failed: {text[:500]}")
     return done.stdout + done.stderr
 
 
 @contextmanager
-def _recording(seen: list[Launch]) -> Iterator[None]:
-    """Launches are recorded and not made; device arrays are host arrays."""
+def _recording() -> Iterator[list[Launch]]:
+    """Launches are recorded, in the list that it gives, and not made; device arrays are host arrays."""
     import numba
     from numba import cuda, types
     from numba.cuda import dispatcher
+
+    seen: list[Launch] = []
 
     def type_of(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -296,4 +289,4 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         capture.launches(record),
         replaced(cuda, **capture.arrays(allocate), **limits.STREAMS, synchronize=lambda: None),
     ):
-        yield
+        yield seen

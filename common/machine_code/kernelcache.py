@@ -25,7 +25,6 @@ import msgspec
 import numpy as np
 
 from common.catalog import cache, sources
-from common.catalog.schema import Amount
 from common.machine_code.capture import replaced
 
 FOLDER = cache.FOLDER / "kernels"
@@ -33,15 +32,7 @@ FOLDER = cache.FOLDER / "kernels"
 _PACKAGES_BY_NAME = ("numba", "numba_cuda", "llvmlite", "numpy", "cuda")
 _SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how their names begin
 _Capability = tuple[int, int]
-
-
-class _Kept(msgspec.Struct):
-    """A kernel's machine code, its name there, and how long it took to compile."""
-
-    entry: str
-    lineinfo: bool
-    ms: Amount
-    code: bytes
+_Kept = tuple[str, bool, float, bytes]  # a kernel's name, has it line information, ms to compile it, machine code
 
 
 class _Describer:
@@ -167,18 +158,18 @@ class Cache:
         data = cache.read_bytes(self._folder, f"{self._key}.kernel") or b""
         self._began = time.perf_counter()
         try:
-            kept = msgspec.msgpack.decode(data, type=_Kept)
+            entry, lineinfo, ms, code = msgspec.msgpack.decode(data, type=_Kept)
         except msgspec.DecodeError:  # not kept, or not by this version
             return None
-        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), kept.entry, kept.entry)
-        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(kept.code)
+        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), entry, entry)
+        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(code)
         library._finalized = True
         kernel = dispatcher._Kernel._rebuild(
-            cooperative=False, name=kept.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
-            lineinfo=kept.lineinfo, call_helper=None, extensions=[],
+            cooperative=False, name=entry, signature=types.void(*arguments), codelibrary=library, debug=False,
+            lineinfo=lineinfo, call_helper=None, extensions=[],
         )  # fmt: skip
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
-        saved.ms += max(0.0, kept.ms - 1e3 * (time.perf_counter() - began))
+        saved.ms += max(0.0, ms - 1e3 * (time.perf_counter() - began))
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
@@ -190,7 +181,7 @@ class Cache:
             return
         with _for_capability(self._capability):
             code = library.get_cubin().code
-        kept = _Kept(kernel.entry_name, bool(kernel.lineinfo), elapsed, code)
+        kept: _Kept = kernel.entry_name, bool(kernel.lineinfo), elapsed, code
         cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.msgpack.encode(kept))
 
 

@@ -137,9 +137,12 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
     """Those of the current GPU, in ``room`` bytes; ``capability`` is its compute capability, such as ``"9.0"``."""
     from numba import cuda
 
-    def timed(run: Callable[[], object]) -> Timing:
-        run()
-        return stopwatch.measure(run)
+    found: dict[str, Any] = {}
+
+    def time(name: str, unit: str, work: float, launch: Callable[[], object]) -> None:
+        launch()
+        found[name] = stopwatch.measure(launch)
+        found[f"{name}_{unit}"] = work / found[name].median_ms / 1e6
 
     copy, multiply_add = kernels()
     per_block = COPY_LOADS * COPY_THREADS
@@ -150,35 +153,25 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
         part = source[start : start + numbers.size]
         part.copy_to_device(numbers[: part.size])
     target = cuda.device_array_like(source)
-    copy_time = timed(lambda: copy[blocks, COPY_THREADS](source, target))
-    bytes_moved = 2 * source.nbytes
+    found["copy_bytes"] = 2 * source.nbytes
+    time("copy", "gbs", found["copy_bytes"], partial(copy[blocks, COPY_THREADS], source, target))
 
-    blocks_fma = multiprocessors * FMA_BLOCKS_PER_MULTIPROCESSOR
-    out = cuda.device_array(blocks_fma * FMA_THREADS, np.float32)
-    factor, summand = np.float32(0.999), np.float32(0.001)
-    fma_time = timed(lambda: multiply_add[blocks_fma, FMA_THREADS](factor, summand, FMA_ROUNDS, out))
-    fma_flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * out.size
+    blocks = multiprocessors * FMA_BLOCKS_PER_MULTIPROCESSOR
+    out = cuda.device_array(blocks * FMA_THREADS, np.float32)
+    found["fma_flops"] = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * out.size
+    given = np.float32(0.999), np.float32(0.001), FMA_ROUNDS, out
+    time("fma", "gflops", found["fma_flops"], partial(multiply_add[blocks, FMA_THREADS], *given))
 
-    tensor_cores: dict[str, Any] = {}
     for name in products(capability):
-        blocks_each, threads = grid(name)
-        out = cuda.device_array(multiprocessors * blocks_each * threads, np.float32)
+        each, threads = grid(name)
+        blocks = multiprocessors * each
+        out = cuda.device_array(blocks * threads, np.float32)
         words = cuda.to_device(random_words(name, (A_BYTES + B_BYTES) // 4))
-        launched = kernel(name)[multiprocessors * blocks_each, threads]
-        time = timed(partial(launched, words, MMA_ROUNDS, out))
         # a warp multiplies, or four
-        each = 16 * 8 * ROWS * COLUMNS / 32 if name.startswith("mma") else 64 * 256 * WGMMA_STEPS / 128
-        flops = 2 * each * DEPTHS[name] * MMA_ROUNDS * out.size
-        tensor_cores |= {f"{name}_gflops": flops / time.median_ms / 1e6, name: time}
-    return Ceilings(
-        copy_gbs=bytes_moved / copy_time.median_ms / 1e6,
-        copy_bytes=bytes_moved,
-        copy=copy_time,
-        fma_gflops=fma_flops / fma_time.median_ms / 1e6,
-        fma_flops=fma_flops,
-        fma=fma_time,
-        **tensor_cores,
-    )
+        multiplied = 16 * 8 * ROWS * COLUMNS // 32 if name.startswith("mma") else 64 * 256 * WGMMA_STEPS // 128
+        flops = 2 * multiplied * DEPTHS[name] * MMA_ROUNDS * out.size
+        time(name, "gflops", flops, partial(kernel(name)[blocks, threads], words, MMA_ROUNDS, out))
+    return Ceilings(**found)
 
 
 # --- tensor cores ---

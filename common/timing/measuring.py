@@ -209,7 +209,6 @@ def profiled(
     """Launch all in one process under ncu; each one's result, and what ncu read of its kernels. Raises ToolError
     naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError."""
     results, output = _watched(tasks, tools.ncu(counters))
-    tools.require_permission(output)
     for task, result in zip(tasks, results, strict=False):
         if result.status != "right":
             raise tools.ToolError(f"{task.step}: {result.message}")

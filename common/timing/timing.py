@@ -82,11 +82,7 @@ class Fused(Struct, kw_only=True, omit_defaults=True):
 
 
 def collect_pairs(
-    sample: Callable[[bool], tuple[float, float]],
-    clock: Callable[[], float] = time.perf_counter,
-    target_error: float = TARGET_ERROR,
-    min_pairs: int = MIN_PAIRS,
-    max_seconds: float = MAX_SECONDS,
+    sample: Callable[[bool], tuple[float, float]], clock: Callable[[], float] = time.perf_counter, **limits: Any
 ) -> Paired:
     """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known, as
     :func:`collect` does: both meet the same clock frequency and heat. Which of them runs first alternates."""
@@ -97,7 +93,7 @@ def collect_pairs(
         pairs.append((first, second))
         return [first / second]
 
-    found = collect(ratio, clock, target_error, min_pairs, max_seconds)
+    found = collect(ratio, clock, min_repeats=MIN_PAIRS, **limits)
     first, second = (summarise(list(times)) for times in zip(*pairs, strict=True))
     return Paired(first, second, found.median_ms, found.p20_ms, found.p80_ms, found.median_error)
 

@@ -39,9 +39,6 @@ TOOLS = {
     "synccheck": "barriers that not all threads reach",
 }
 _STALL_METRICS = {name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
-NO_PERMISSION = (
-    "ncu may not read the counters: ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
-)
 
 
 class ToolError(RuntimeError):
@@ -132,15 +129,12 @@ def _found(tool: str) -> str:
     return path
 
 
-def require_permission(output: str) -> None:
-    """Raise UnavailableError if ncu says that it may not read the counters."""
-    if "ERR_NVGPUCTRPERM" in output:
-        raise UnavailableError(NO_PERMISSION)
-
-
 def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
-    """One entry per kernel launch in ncu's CSV. Raises ToolError when it holds no table, saying why if ncu did."""
-    require_permission(output)
+    """One entry per kernel launch in ncu's CSV. Raises UnavailableError if ncu may not read the counters, ToolError
+    when it holds no table, saying why if ncu did."""
+    if "ERR_NVGPUCTRPERM" in output:
+        how = "ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
+        raise UnavailableError(f"ncu may not read the counters: {how}")
     start = output.find('"ID"')
     if start < 0:
         tail = " ".join(output.split())[-300:]
@@ -201,20 +195,16 @@ def sentences(entry: Counters) -> list[tuple[str, str, str]]:
         value: float | None = getattr(entry, field)
         if value is not None and field != ("fma_pipe_pct" if entry.hmma else "tensor_pipe_pct"):
             lines.append((name, f"{value:.1f}%", high if value >= 70 else low))
-    sectors = per(entry.load_sectors, entry.load_requests)
-    if sectors is not None:
-        coalesced = "coalesced: at most 4 for 32-bit accesses"
-        text = coalesced if sectors <= 4.1 else "more than 4: wide or scattered"
+    if (sectors := per(entry.load_sectors, entry.load_requests)) is not None:
+        text = "coalesced: at most 4 for 32-bit accesses" if sectors <= 4.1 else "more than 4: wide or scattered"
         lines.append(("sectors per global load", f"{sectors:.2f}", text))
     if entry.shared_wavefronts:
         share = 100 * (entry.shared_conflicts or 0) / entry.shared_wavefronts
         text = "bank conflicts cost turns" if share > 10 else "hardly any turn is lost to bank conflicts"
         lines.append(("shared bank conflicts", f"{share:.1f}% of wavefronts", text))
-    useful = per(entry.ffma_threads, entry.instructions)
-    if useful is not None:
+    if (useful := per(entry.ffma_threads, entry.instructions)) is not None:
         text = "the useful fraction of executed instructions"
         lines.append(("multiply-adds per instruction", f"{useful / 32:.2f}", text))
-
     stalls = sorted(entry.stalls.items(), key=lambda item: -item[1])[:3]
     return lines + [(f"stall: {name}", f"{value:.2f} warps", STALLS[name]) for name, value in stalls]
 
