@@ -234,8 +234,6 @@ def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any =
 # --- with a GPU ---
 # CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x and 9.0: kernels that rely on more than 48 KiB
 # for each block use dynamic shared memory and opt in, by cudaFuncSetAttribute there and cuKernelSetAttribute here.
-# "Thread Block Clusters": blocks of a cluster run at the same time, and reach each other's shared memory. A kernel
-# declared with launch_bounds=(threads, blocks, cluster) is launched in clusters of so many blocks along x.
 
 
 def opt_in() -> None:

@@ -168,15 +168,11 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         return int(found[1]) if found else 0
 
     return MachineCode(
-        kernel=name,
-        architecture=architecture,
-        registers=figure(r"Used (\d+) registers"),
-        stack_bytes=figure(r"(\d+) bytes stack frame"),
+        kernel=name, architecture=architecture, listing=sass.parse(listing), digest=sass.digest(listing),
+        registers=figure(r"Used (\d+) registers"), stack_bytes=figure(r"(\d+) bytes stack frame"),
         spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
         shared_bytes=figure(r"(\d+) bytes smem"),
-        listing=sass.parse(listing),
-        digest=sass.digest(listing),
-    )
+    )  # fmt: skip
 
 
 @contextmanager

@@ -154,15 +154,10 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
     _, span = sass.hot_span(code.listing)
     loop = code.listing.instructions[slice(*span)]
     return {
-        "kernel": code.kernel,
-        "architecture": code.architecture,
+        **{name: value for name, value in vars(code).items() if name not in ("listing", "digest")},
         "grid": list(launch.grid),
         "block": list(launch.block),
         "threads": launch.threads,
-        "registers": code.registers,
-        "stack_bytes": code.stack_bytes,
-        "spill_bytes": code.spill_bytes,
-        "shared_bytes": code.shared_bytes,
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
         "occupancy": to_builtins(fits),
         "instructions": sass.names(code.listing.instructions),

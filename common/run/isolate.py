@@ -128,7 +128,7 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
         imports = f"import sys; sys.path.insert(0, {str(catalog.ROOT)!r}); from common.run import child"
         words = [*command, sys.executable, "-c", f"{imports}; child.watched{str(folder), _limits(False)}"]
         with _gpu_lock, (folder / child.LOG).open("wb") as output:
-            _end_owner()  # a card may take one process at a time
+            cool()  # a card may take one process at a time
             tool = subprocess.Popen(
                 words, cwd=folder / child.WORK, env=_environment_of(False, folder), stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, start_new_session=os.name == "posix",
@@ -364,7 +364,7 @@ def _end_all() -> None:
 
 # --- the process that owns the GPU ---
 
-_gpu_lock = threading.Lock()  # whoever holds it has the GPU
+_gpu_lock = threading.RLock()  # whoever holds it has the GPU
 _owner: Child | None = None
 
 
@@ -376,7 +376,7 @@ def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
             return None
         path, code = path_of(task), _code()
         if _owner is None or not _owner.waits or _owner.doubtful not in ("", path) or _owner.code != code:
-            _end_owner()
+            cool()
             _owner = _started(False, stopped)
         if _owner is None:
             return None
@@ -386,14 +386,6 @@ def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
         if result is None or result.status not in ("right", "refused", "unjudged"):
             _owner.doubtful = path or "a task"
         return result
-
-
-def _end_owner() -> None:
-    """Under the lock."""
-    global _owner
-    if _owner is not None:
-        _owner.end()
-    _owner = None
 
 
 def _code() -> object:
@@ -407,5 +399,8 @@ def _code() -> object:
 
 def cool() -> None:
     """End the process that owns the GPU."""
+    global _owner
     with _gpu_lock:
-        _end_owner()
+        if _owner is not None:
+            _owner.end()
+        _owner = None

@@ -51,7 +51,7 @@ class _Torch:
 
 torch: Any = _Torch()
 Array = NDArray[Any]
-Variant = tuple[str, Callable[[], Any], Callable[[Any], Any]]
+Variant = tuple[str, Callable[[], Any], Callable[[Any], Any] | None]
 TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
 BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
@@ -115,7 +115,7 @@ def _timed(
         result = run()
         torch.cuda.synchronize()
         if check:
-            check(to_output(result))
+            check(to_output(result) if to_output else result)
         del result
         yield layout, stopwatch.measure(run, **limits), run
 
@@ -230,36 +230,30 @@ def _kernels(run: Callable[[], Any]) -> list[str]:
 
 
 def _variants(problem: Problem, first: Any, second: Any) -> Iterator[Variant]:
-    """Layout name, the call to time, and how to bring its result to the problem's output layout."""
-    functional: Any = torch.nn.functional
-
-    def same(result: Any) -> Any:
-        return result
-
+    """Layout name, the call to time, and what brings its result to the problem's output layout, if it is not."""
     if isinstance(problem, Gemm) and problem.input_dtype == INT8:
-        yield "B K-major", partial(torch._int_mm, first, second.t().contiguous().t()), same
+        yield "B K-major", partial(torch._int_mm, first, second.t().contiguous().t()), None
     elif isinstance(problem, Gemm) and problem.input_dtype == UINT8:
         a, b = (part.view(torch.float8_e4m3fn) for part in (first, second.t().contiguous()))
         one = torch.ones((), device=first.device)
         scaled = partial(torch._scaled_mm, a, b.t(), one, one, out_dtype=torch.float32)
-        yield "B K-major, fast accumulation", partial(scaled, use_fast_accum=True), same
-        yield "B K-major", partial(scaled, use_fast_accum=False), same
+        yield "B K-major, fast accumulation", partial(scaled, use_fast_accum=True), None
+        yield "B K-major", partial(scaled, use_fast_accum=False), None
     elif isinstance(problem, Gemm):
-        yield "row-major", partial(torch.matmul, first, second), same
+        yield "row-major", partial(torch.matmul, first, second), None
         if problem.input_dtype == UINT16:
-            yield "B K-major", partial(torch.matmul, first, second.t().contiguous().t()), same
+            yield "B K-major", partial(torch.matmul, first, second.t().contiguous().t()), None
     elif isinstance(problem, Conv2d):
         for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
             tensors = (tensor.to(memory_format=memory_format) for tensor in (first, second))
-            yield layout, partial(functional.conv2d, *tensors), same
+            yield layout, partial(torch.nn.functional.conv2d, *tensors), None
     elif isinstance(problem, Convolution):
         yield from _convolutions(problem, first, second)
 
 
 def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Variant]:
     """As :func:`_variants`: the convolution, or one of its two gradients."""
-    functional: Any = torch.nn.functional
-    g = problem.geometry
+    functional, g = torch.nn.functional, problem.geometry
     planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
     axes = slice(1, 3) if planar else slice(0, 3)
     options = {name: tuple(g[at : at + 3])[axes] for at, name in ((0, "stride"), (3, "padding"), (6, "dilation"))}

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, lessontext, problems, sources
+from common.catalog import catalog, device, lessontext, limits, problems, sources
 from common.check import loading
 from common.run import messages, stages
 from common.run.messages import Shape, StepResult, Tile
@@ -87,17 +87,11 @@ def time_task(task: messages.Time) -> StepResult:
     path = Path(task.path)
     now = sources.provenance(path)
     return replace(
-        result,
-        timing=measured,
-        beside=beside,
-        lacking=lacking,
+        result, timing=measured, beside=beside, lacking=lacking, first_launch_ms=first_launch_ms,
         prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
-        first_launch_ms=first_launch_ms,
         workspace_bytes=_nbytes(bench.step.workspace),
-        source=now.source,
-        helpers=now.helpers or {},
-        imports=sources.imported_steps(path),
-    )
+        source=now.source, helpers=now.helpers or {}, imports=sources.imported_steps(path),
+    )  # fmt: skip
 
 
 def _cold(action: Callable[[], object]) -> float:
@@ -115,17 +109,15 @@ def _cold(action: Callable[[], object]) -> float:
 def pair_task(task: messages.Pair) -> StepResult:
     """Check one file at full size by samples, then time it in turn with each other of ``against``: ``pairs`` has, by
     the same names, the other's time first; with no other, ``timing`` its own. ``refused``: a tile too large."""
-    from numba.cuda.cudadrv.driver import CudaAPIError
-
     from common.check import check
 
     module, tile = loading.load_tiled(task, task.tile)
     try:
         result, bench, operands = _verified(task, module, tile)
-    except CudaAPIError as error:
-        if not task.tile or "OUT_OF_RESOURCES" not in str(error):
+    except limits.LaunchLimitError as error:
+        if not task.tile:
             raise
-        return StepResult(status="refused", message="the block needs more registers than a multiprocessor has")
+        return StepResult(status="refused", message=str(error))
     if result.status != "right":
         return result
     bench.prepare()

@@ -49,13 +49,10 @@ def summarise(samples_ms: list[float]) -> Timing:
 
 
 def collect(
-    sample: Callable[[int], list[float]],
-    clock: Callable[[], float] = time.perf_counter,
-    target_error: float = TARGET_ERROR,
-    min_repeats: int = MIN_REPEATS,
-    max_seconds: float = MAX_SECONDS,
+    sample: Callable[[int], list[float]], clock: Callable[[], float] = time.perf_counter,
+    target_error: float = TARGET_ERROR, min_repeats: int = MIN_REPEATS, max_seconds: float = MAX_SECONDS,
     long_ms: float = LONG_MS,
-) -> Timing:
+) -> Timing:  # fmt: skip
     """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known to ``target_error`` and
     ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or ``max_seconds`` have passed."""
     samples: list[float] = []
