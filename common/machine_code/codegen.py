@@ -241,7 +241,6 @@ def _source_lines() -> Iterator[None]:
 
 
 def _run(kernel: str, tool: str, *words: str) -> str:
-    """What one of NVIDIA's tools says."""
     from cuda import pathfinder  # type: ignore[import-untyped]
 
     path = pathfinder.find_nvidia_binary_utility(tool) or shutil.which(tool)

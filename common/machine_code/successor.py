@@ -68,11 +68,13 @@ def save(steps: Iterable[Step], folder: Path) -> Record:
     """Compile each step for its ladder's first preset, and write the record; raises as :func:`compiled`."""
     found = {}
     for step in steps:
-        preset = problems.DEFAULT_PRESET[step.ladder]
+        one = found[step.name] = Compiled(preset=problems.DEFAULT_PRESET[step.ladder])
         try:
-            found[step.name] = recorded(step, preset)
+            kernels = [summaries.recorded(*each) for each in _assembled(step, one.preset, None)]
         except CompilerError as error:
-            found[step.name] = Compiled(preset=preset, reason=str(error))
+            kernels, one.reason = [], str(error)
+        by_name = {kernel["kernel"]: msgspec.convert(kernel, summaries.Kernel) for kernel in kernels}
+        one.kernels = list(by_name.values())
     made = Record(compiler=f"{PACKAGE} {version()}", steps=found)
     store.write_json(folder / FILE, msgspec.to_builtins(made))
     return made
@@ -91,15 +93,7 @@ def compiled(step: Step, preset: str, file: Path | None = None) -> list[Summary]
     return [summaries.summary(*each) for each in _assembled(step, preset, file)]
 
 
-def recorded(step: Step, preset: str) -> Compiled:
-    """The kernels as the record of machine code has them. Raises as :func:`compiled`."""
-    found = [summaries.recorded(*each) for each in _assembled(step, preset, None)]
-    kernels = {one["kernel"]: msgspec.convert(one, summaries.Kernel) for one in found}
-    return Compiled(preset=preset, kernels=list(kernels.values()))
-
-
 def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch, MachineCode]]:
-    """Each kernel that the step launches."""
     version()
     from numba_cuda_mlir import cuda, tools
     from numba_cuda_mlir.descriptor import MLIRDispatcher

@@ -95,17 +95,14 @@ class HotLoop:
 
     @property
     def multiply_adds(self) -> int:
-        """Those of a thread, as in :func:`sass.multiply_adds`."""
         return sass.multiply_adds(self.instructions)
 
     @property
     def multiplies(self) -> bool:
-        """Is it a loop that multiplies?"""
         return self.what == sass.MULTIPLY_LOOP and self.multiply_adds > 0
 
     @property
     def mix(self) -> dict[str, int]:
-        """Instructions of each of :data:`sass.CLASSES` that occurs."""
         return sass.mix(self.instructions)
 
     @property
@@ -148,7 +145,6 @@ class HotLoop:
 
 
 def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """Everything that is said of one kernel as it was launched; ``hot`` describes its hot loop."""
     shared = code.shared_bytes + launch.dynamic_shared_bytes
     fits = limits.occupancy(code.architecture, launch.threads, code.registers, shared)
     _, span = sass.hot_span(code.listing)

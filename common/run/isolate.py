@@ -232,7 +232,6 @@ class Child:
 
     @property
     def waits(self) -> bool:
-        """Is it there, to be given a task?"""
         return not self.over and not connection.wait([self.process.sentinel], 0.0)
 
     def do(self, task: Task[Found], stopped: Stopped) -> Found | None:
@@ -296,7 +295,6 @@ class Child:
             self.process.kill()
 
     def end(self) -> None:
-        """End it, with its group, and remove its folder."""
         with self._ending:
             if self.over:
                 return
@@ -344,7 +342,6 @@ def close() -> None:
 
 
 def reopen() -> None:
-    """Take back :func:`close`."""
     _closed.clear()
 
 
@@ -369,7 +366,6 @@ _owner: Child | None = None
 
 
 def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
-    """Do a task in the process that owns the GPU."""
     global _owner
     with _gpu_lock:
         if stopped():

@@ -162,24 +162,20 @@ class Outcome(StepResult, frozen=True, kw_only=True):
         return cls(step=step, problem=problem, preset=preset, **result.told())
 
     def told(self) -> dict[str, Any]:
-        """The result's fields alone."""
         told = StepResult.told(self)
         return {name: value for name, value in told.items() if name not in ("step", "problem", "preset")}
 
     @property
     def fine(self) -> bool:
-        """Right, or refused by the step, or left for a GPU to judge."""
-        return self.status in ("right", "refused", "unjudged")
+        return self.status in ("right", "refused", "unjudged")  # the last is left for a GPU
 
     @property
     def left_out(self) -> bool:
-        """Has the GPU no room for it? That holds nothing back."""
-        return self.needed_bytes is not None
+        return self.needed_bytes is not None  # the GPU has no room for it, which holds nothing back
 
     @property
     def elsewhere(self) -> bool:
-        """Does the step require another GPU than this machine's?"""
-        return self.requires is not None
+        return self.requires is not None  # another GPU than this machine's
 
     @property
     def reasons(self) -> list[str]:
@@ -217,7 +213,6 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 
     @property
     def kind(self) -> str:
-        """Its name, ``check.check``."""
         return str(self.__struct_config__.tag)
 
 
@@ -366,8 +361,4 @@ class Ask(Task[Answer], frozen=True, kw_only=True, tag="check.ask"):
 
     function: Callable[..., object]
     given: tuple[object, ...] = ()
-    touches_gpu: bool = True  # then the process that owns the GPU calls it
-
-    @property
-    def on_gpu(self) -> bool:
-        return self.touches_gpu
+    on_gpu: bool = True

@@ -73,7 +73,6 @@ def _toolkit(name: str) -> Any:
 
 
 def kernels() -> tuple[Any, Any]:
-    """The copy and the multiply-add kernel."""
     from numba import cuda, float32, float64, uint32
 
     unroll, unrolled = _toolkit("unroll").unroll, _toolkit("unroll").unrolled

@@ -61,7 +61,6 @@ def measure(
 
 
 def _timed(pairs: Pairs, file: Path | None, quick: bool) -> Iterator[Outcome]:
-    """Time steps, preset by preset."""
     presets = list(dict.fromkeys(preset for _, preset in pairs))
     pairs = sorted(pairs, key=lambda pair: presets.index(pair[1]))
     most = QUICK_SECONDS if quick else timing.MAX_SECONDS

@@ -62,7 +62,6 @@ def _verified(
 
 @loading.spared
 def time_task(task: messages.Time) -> StepResult:
-    """Check one file at full size by samples, then time it."""
     from numba import cuda
 
     from common.check import check
@@ -178,7 +177,6 @@ def launch_task(task: messages.Launch) -> StepResult:
 
 
 def peer_task(task: messages.Peer) -> StepResult:
-    """Time cuBLAS or cuDNN on a problem."""
     from numba import cuda
 
     loading.drop()
@@ -207,7 +205,6 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> Epilo
 
 
 def ceilings() -> tuple[device.Gpu, Ceilings]:
-    """What this GPU is, and its ceilings."""
     from common.timing import ceilings
 
     loading.drop()
@@ -226,8 +223,6 @@ def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sou
 
 
 def _nbytes(workspace: Any) -> int:
-    if workspace is None:
-        return 0
     if isinstance(workspace, list | tuple):
-        return sum(_nbytes(item) for item in workspace)
-    return int(workspace.nbytes)
+        return sum(map(_nbytes, workspace))
+    return 0 if workspace is None else int(workspace.nbytes)

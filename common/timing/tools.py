@@ -31,13 +31,7 @@ STALLS = {
     "drain": "waiting for stores at the end",
     "branch_resolving": "waiting for a branch",
 }
-# of compute-sanitizer: what each looks for
-TOOLS = {
-    "memcheck": "accesses outside arrays, misaligned accesses",
-    "racecheck": "shared-memory races",
-    "initcheck": "reads of global memory that nothing wrote",
-    "synccheck": "barriers that not all threads reach",
-}
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")  # of compute-sanitizer
 _STALL_METRICS = {name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
 
 
