@@ -17,8 +17,6 @@ from common.catalog import device, limits
 from common.catalog.problems import Problem
 
 MULTIPROCESSORS = 132  # of the card that steps are told of where none is: an H200's
-_MEMORY = 141 << 30  # bytes of it
-_FORALL_THREADS = 128
 
 
 # --- a step on one problem ---
@@ -26,11 +24,8 @@ _FORALL_THREADS = 128
 
 class BoundStep:
     """One step bound to one problem: ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted;
-    ``run`` is one after the other.
-
-    ``tile``: constants that ``launch`` takes by keyword; ``workspace`` and ``prepare`` get them if they take any.
-    ``workspace`` and ``prepared`` are what ``launch`` gets last, and in the weights' place.
-    """
+    ``run`` does all three. ``tile``: constants that ``launch`` takes by keyword, and the others if they take any.
+    ``workspace`` and ``prepared`` are what ``launch`` gets last, and in the weights' place."""
 
     def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
         self.module, self.problem, self.tile = module, problem, tile or {}
@@ -176,7 +171,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         limits.require_kernel(self.py_func.__name__, bool(self.targetoptions.get("device")), None, named)
 
     def over_all(self: Any, *arguments: Any) -> None:
-        threads = self.thread_per_block or _FORALL_THREADS
+        threads = self.thread_per_block or 128
         if self.ntasks:
             self.dispatcher[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*arguments)
 
@@ -216,7 +211,7 @@ class Device:
         return self._multiprocessors
 
     def get_memory_info(self) -> Any:
-        return SimpleNamespace(free=_MEMORY, total=_MEMORY)
+        return SimpleNamespace(free=141 << 30, total=141 << 30)
 
     def synchronize(self) -> None:
         pass
@@ -246,17 +241,17 @@ def opt_in() -> None:
 
     def launched(self: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
         cluster = limits.cluster_of(getattr(self, "launch_bounds", None))
-        if not sharedmem and cluster == 1:
-            return launch(self, args, griddim, blockdim, stream, sharedmem)
-        function = self._codelibrary.get_cufunc()
-        capability = device.bounds("{}.{}".format(*function.device.compute_capability))  # or what is played
-        limits.require_shared(function.attrs.shared, sharedmem, capability)
-        if function.attrs.shared + sharedmem > limits.MAX_SHARED:
-            _tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
-        if cluster == 1:
-            return launch(self, args, griddim, blockdim, stream, sharedmem)
-        limits.require_cluster(tuple(griddim), cluster, capability)
-        with _gathered(function, cluster):
+        in_clusters: Any = nullcontext()
+        if sharedmem or cluster > 1:
+            function = self._codelibrary.get_cufunc()
+            capability = device.bounds("{}.{}".format(*function.device.compute_capability))  # or what is played
+            limits.require_shared(function.attrs.shared, sharedmem, capability)
+            if function.attrs.shared + sharedmem > limits.MAX_SHARED:
+                _tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
+            if cluster > 1:
+                limits.require_cluster(tuple(griddim), cluster, capability)
+                in_clusters = _gathered(function, cluster)
+        with in_clusters:
             return launch(self, args, griddim, blockdim, stream, sharedmem)
 
     launched.opts_in = True  # type: ignore[attr-defined]

@@ -36,8 +36,7 @@ _Kept = tuple[str, bool, float, bytes]  # a kernel's name, has it line informati
 
 
 class _Describer:
-    """Turns values into tuples that are equal only if the same machine code comes of them; a copy of a value is as
-    good as it. ``files`` are those that functions were written in."""
+    """Turns values into tuples that are equal only if they make the same machine code; ``files``: of functions."""
 
     def __init__(self) -> None:
         self.files: set[Path] = set()

@@ -101,9 +101,16 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
     found: dict[tuple[Any, ...], tuple[Launch, MachineCode]] = {}
 
     def launch(kernel: Any, given: Any, arguments: tuple[Any, ...]) -> None:
-        signature = tuple(map(_type, arguments))
-        if (kernel, signature) not in found:
-            found[kernel, signature] = _compile(cuda, kernel, given, signature)
+        signature, told, name = tuple(map(_type, arguments)), kernel.targetoptions, kernel.py_func.__name__
+        if (kernel, signature) in found:
+            return
+        options = {name: told[name] for name in ("fastmath", "launch_bounds") if told[name]}
+        text, _ = cuda.compile(
+            kernel.py_func, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
+        )
+        grid, block = ((one,) if isinstance(one, int) else tuple(one) for one in given[:2])
+        made = Launch(name, kernel, grid, block, None, given[3] if len(given) > 3 else 0)
+        found[kernel, signature] = made, codegen.machine_code(made, ARCHITECTURE, text)
 
     problem = problems.preset(preset)
     card = capture.Device(capture.MULTIPROCESSORS)
@@ -121,17 +128,6 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
         except Exception as error:
             raise CompilerError(_reason(error)) from None
     return list(found.values())
-
-
-def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> tuple[Launch, MachineCode]:
-    told, name = kernel.targetoptions, kernel.py_func.__name__
-    options = {name: told[name] for name in ("fastmath", "launch_bounds") if told[name]}
-    text, _ = cuda.compile(
-        kernel.py_func, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
-    )
-    grid, block = ((one,) if isinstance(one, int) else tuple(one) for one in given[:2])
-    launch = Launch(name, kernel, grid, block, None, given[3] if len(given) > 3 else 0)
-    return launch, codegen.machine_code(launch, ARCHITECTURE, text)
 
 
 def _type(value: Any) -> Any:

@@ -6,6 +6,7 @@ import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ class Kernel(Struct, kw_only=True, omit_defaults=True):
 
 
 # --- as commands show it ---
+
+_place = attrgetter("file", "line")  # of an instruction
 
 Summary = dict[str, Any]
 """A kernel for one architecture as it was launched, ready for JSON: the fields of a :class:`Kernel`, and
@@ -186,10 +189,6 @@ def _source_line(file: str, line: int) -> SourceLine:
     path = Path(file)
     shown = path.relative_to(catalog.ROOT).as_posix() if path.is_relative_to(catalog.ROOT) else path.name
     return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
-
-
-def _place(instruction: sass.Instruction) -> tuple[str, int]:
-    return instruction.file, instruction.line
 
 
 def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:

@@ -1,9 +1,8 @@
 """Runs tasks in child processes with a time limit for each, so that no kernel takes the harness down.
 
-Children come from the standard library's fork server, which has imported what tasks need; where there is none they
-are started from nothing. Each has a folder and a process group of its own, and is given tasks one at a time. Tasks
-that touch the GPU are done by one process, the owner, one after the other. It is replaced when it ends, when a task
-leaves it in doubt, and when the code has changed.
+Children come from the standard library's fork server, which has imported what tasks need, if there is one. Each has a
+folder and a process group of its own, and is given tasks one at a time. Those that touch the GPU are done by one
+process, its owner, which is replaced when it ends, when a task leaves it in doubt, and when the code has changed.
 """
 
 from __future__ import annotations
@@ -126,7 +125,8 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
         (folder / child.TASKS).write_bytes(pickle.dumps([replace(task, seconds=seconds) for task in tasks]))
         (folder / child.RESULTS).touch()
         imports = f"import sys; sys.path.insert(0, {str(catalog.ROOT)!r}); from common.run import child"
-        words = [*command, sys.executable, "-c", f"{imports}; child.watched{str(folder), _limits(False)}"]
+        given = str(folder), (device.memory_for_a_child(device.gpu_count() > 0), FILE_BYTES)
+        words = [*command, sys.executable, "-c", f"{imports}; child.watched{given}"]
         with _gpu_lock, (folder / child.LOG).open("wb") as output:
             cool()  # a card may take one process at a time
             tool = subprocess.Popen(
@@ -144,8 +144,8 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
                 tool.kill()
                 tool.wait()
         answers = map(_parsed, (folder / child.RESULTS).read_bytes().splitlines())
-        given = (answer["result"] for answer in answers if "result" in answer)
-        found = [typed(task, answer) for task, answer in zip(tasks, given, strict=False)]
+        results = (answer["result"] for answer in answers if "result" in answer)
+        found = [typed(task, result) for task, result in zip(tasks, results, strict=False)]
         return found, (folder / child.LOG).read_text(encoding="utf-8", errors="replace")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -158,11 +158,6 @@ def _new_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="workbook-"))
     (folder / child.WORK).mkdir()
     return folder
-
-
-def _limits(without_gpu: bool) -> tuple[int, int]:
-    """Bytes of memory, and of any file, that a child may take."""
-    return device.memory_for_a_child(not without_gpu and device.gpu_count() > 0), FILE_BYTES
 
 
 def _environment_of(without_gpu: bool, folder: Path | None = None) -> dict[str, str]:
@@ -221,7 +216,8 @@ class Child:
             warm()  # the fork server has no child's folder in its environment
             with theirs, _surroundings(environment):
                 context: Any = multiprocessing.get_context(METHOD)
-                given = theirs, str(self.folder), environment, _limits(without_gpu)
+                memory = device.memory_for_a_child(not without_gpu and device.gpu_count() > 0)
+                given = theirs, str(self.folder), environment, (memory, FILE_BYTES)
                 self.process = context.Process(target=child.main, args=given, daemon=False)
                 self.process.start()
         except BaseException:

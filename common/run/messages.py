@@ -93,8 +93,9 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     late: bool = False  # it was not judged for want of time
 
     def told(self) -> dict[str, Any]:
-        """The fields that say something, as they stand in JSON."""
-        told = [(field, getattr(self, field.name)) for field in structs.fields(self)]
+        """The fields that say something, as they stand in JSON; of an :class:`Outcome` the result's alone."""
+        fields = structs.fields(StepResult if isinstance(self, StepResult) else self)
+        told = [(field, getattr(self, field.name)) for field in fields]
         return {field.name: value for field, value in told if value != field.default}
 
 
@@ -160,10 +161,6 @@ class Outcome(StepResult, frozen=True, kw_only=True):
     @classmethod
     def of(cls, step: Step, problem: Problem, preset: str | None, result: StepResult) -> Outcome:
         return cls(step=step, problem=problem, preset=preset, **result.told())
-
-    def told(self) -> dict[str, Any]:
-        told = StepResult.told(self)
-        return {name: value for name, value in told.items() if name not in ("step", "problem", "preset")}
 
     @property
     def fine(self) -> bool:
@@ -247,8 +244,7 @@ def typed(task: Task[Found], result: object) -> Found:
     """What came of the task, of the type that stands in ``class Check(ShapeTask[StepResult])``: from JSON, a crash if
     it is of another type; or from a :class:`Result`."""
     named = [part for base in getattr(type(task), "__orig_bases__", ()) for part in get_args(base)]
-    kinds: list[type] = [part for part in named if isinstance(part, type)]
-    kind: type[Found] = (kinds or [Result])[0]
+    kind: type[Found] = next((part for part in named if isinstance(part, type)), Result)
     if isinstance(result, Result):
         return kind(**result.told())
     try:

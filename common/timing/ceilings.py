@@ -176,16 +176,10 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
 # --- tensor cores ---
 
 
-def instructions(capability: str) -> tuple[str, ...]:
-    """Which of ``mma`` and ``wgmma`` a GPU of this compute capability has."""
-    if capability == "9.0":
-        return INSTRUCTIONS
-    return INSTRUCTIONS[:1] if int(capability.split(".")[0]) >= 8 else ()
-
-
 def products(capability: str) -> list[str]:
     """Those of DEPTHS that a GPU of this compute capability has."""
-    return [name for name in DEPTHS if name.split("_")[0] in instructions(capability)]
+    has = {"mma": int(capability.split(".")[0]) >= 8, "wgmma": capability == "9.0"}
+    return [name for name in DEPTHS if has[name.split("_")[0]]]
 
 
 def grid(name: str) -> tuple[int, int]:

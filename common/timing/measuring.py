@@ -113,8 +113,7 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
 
 
 def measure_accuracy(steps: list[Step]) -> tuple[list[peers.Measured], dict[str, Code]]:
-    """The errors of steps on matrices, but for those that require another GPU, and of cuBLAS; and by step the code
-    that ran. Raises as :func:`measure_device` does."""
+    """The errors of steps that run here, and of cuBLAS; by step the code. Raises as :func:`measure_device` does."""
     device.require_gpu("measuring errors")
     files = {step.name: str(step.path) for step in steps if not beyond(step)}
     return run.ask("the errors could not be measured", timetasks.accuracy, files)
@@ -149,8 +148,7 @@ def time_compilers(pairs: Pairs) -> Iterator[Outcome]:
 
 
 def tunables(step: Step, preset: str) -> tuple[dict[str, list[int]], messages.Tile]:
-    """The values to try of a step's tile constants on a preset, and those that it ships with. Raises ValueError if it
-    has none."""
+    """The values to try of a step's tile constants, and those that it ships with. Raises ValueError without any."""
     given = str(step.path), step.ladder, problems.preset(preset).shape()
     values, shipped = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
     if not values:
@@ -214,12 +212,12 @@ def profiled(
     if len(results) < len(tasks):
         said = " ".join(output.split())[-300:] or "no output"
         raise tools.ToolError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
-    found = iter(tools.parse(output, counters))
-    read = [list(itertools.islice(found, len(result.launched))) for result in results]
-    for task, result, mine in zip(tasks, results, read, strict=True):
-        if not mine or len(mine) < len(result.launched):
-            raise tools.ToolError(f"{task.step}: ncu read {len(mine)} of {len(result.launched)} kernels")
-    return list(zip(results, read, strict=True))
+    launches, read = iter(tools.parse(output, counters)), []
+    for task, result in zip(tasks, results, strict=True):
+        read.append((result, list(itertools.islice(launches, len(result.launched)))))
+        if not 0 < len(result.launched) == len(read[-1][1]):
+            raise tools.ToolError(f"{task.step}: ncu read {len(read[-1][1])} of {len(result.launched)} kernels")
+    return read
 
 
 def _watched(tasks: Sequence[messages.Launch], command: list[str]) -> tuple[list[StepResult], str]:

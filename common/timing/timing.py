@@ -8,7 +8,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,7 @@ class Stopwatch:
 
         self._cuda = cuda
         self._scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
-        self._nvml = Nvml()
+        self._clock = _clock_reader()
         self._clocks: list[int] = []  # megahertz
         self._queue = [(cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)]
         self._lead = 1  # overwrites before each launch
@@ -125,7 +124,7 @@ class Stopwatch:
                 launch()
                 end.record()
                 late |= start.query()  # the GPU was here before all of the launch, and its end, was queued
-            if clock := self._nvml.clock():  # while the GPU is busy
+            if clock := self._clock():  # while the GPU is busy
                 self._clocks.append(clock)
             self._cuda.synchronize()
             if not late or self._lead >= MAX_LEAD:
@@ -176,23 +175,16 @@ class Stopwatch:
         return replace(pairs, first=self._clocked(pairs.first), second=self._clocked(pairs.second))
 
 
-class Nvml:
-    """Reads the clock of Numba's current GPU by NVML, which comes with the driver."""
+def _clock_reader() -> Callable[[], int]:
+    """Says the clock of Numba's current GPU in megahertz, by NVML, while kernels run; 0 if that does not say."""
+    from numba import cuda
 
-    def __init__(self) -> None:
-        from numba import cuda
-
-        self._device: Any = None
-        found = ctypes.c_void_p()
-        with suppress(OSError, AttributeError):  # an NVML that lacks a function counts as none
-            self._library = ctypes.CDLL(_LIBRARY)
-            name = cuda.get_current_device().uuid.encode()
-            failed = self._library.nvmlInit_v2() or self._library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(found))
-            self._device = None if failed else found
-
-    def clock(self) -> int:
-        """Megahertz of the multiprocessors, to be read while kernels run; 0 if NVML does not say."""
-        mhz = ctypes.c_uint(0)
-        if self._device is not None:
-            self._library.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(mhz))
-        return mhz.value
+    gpu, mhz = ctypes.c_void_p(), ctypes.c_uint(0)
+    try:
+        nvml = ctypes.CDLL(_LIBRARY)
+        name = cuda.get_current_device().uuid.encode()
+        failed = nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(name, ctypes.byref(gpu))
+        read = nvml.nvmlDeviceGetClockInfo
+    except (OSError, AttributeError):  # an NVML that lacks a function counts as none
+        return lambda: 0
+    return lambda: 0 if failed or read(gpu, _SM, ctypes.byref(mhz)) else mhz.value

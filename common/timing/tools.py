@@ -1,5 +1,4 @@
-"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), with what they say of the bottleneck, and
-compute-sanitizer."""
+"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), with what they say; compute-sanitizer."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_the_machine_code_multiplies_on_tensor_cores(name, kind):
     ("7.5", ()), ("8.0", ("mma",)), ("9.0", ("mma", "wgmma")), ("12.0", ("mma",)),
 ])  # fmt: skip
 def test_only_what_the_card_has_is_measured(capability, has):
-    assert ceilings.instructions(capability) == has
+    assert tuple(dict.fromkeys(name.split("_")[0] for name in ceilings.products(capability))) == has
 
 
 MEASURED = ceilings.Ceilings(

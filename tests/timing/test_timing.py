@@ -174,7 +174,7 @@ def stopwatch(machine, monkeypatch):
     watch._queue = [(Event(machine), Event(machine)) for _ in range(timing.BATCH)]
     watch._lead = 1
     watch._flush = lambda: machine.work(host=1e-5, gpu=1.25e-4)
-    watch._nvml, watch._clocks = Nvml(), []
+    watch._clock, watch._clocks = Nvml().clock, []
     monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.0)
     monkeypatch.setattr(timing, "SETTLED_BY_SECONDS", 0.0)
     return watch
@@ -191,12 +191,12 @@ def test_a_slow_host_stays_out_of_the_time(stopwatch, machine, host, kernels):
 
 
 def test_a_time_has_the_clock_under_load(stopwatch, machine):
-    stopwatch._nvml = Nvml(1500, 1400, 1400)
+    stopwatch._clock = Nvml(1500, 1400, 1400).clock
     found = stopwatch.measure(lambda: machine.work(1e-5, 1e-3), min_repeats=15, clock=machine)
     assert to_builtins(found)["sm_mhz"] == 1400
     paired = stopwatch.measure_pairs(*[lambda: machine.work(1e-5, 1e-3)] * 2, clock=machine)
     assert (paired.first.sm_mhz, paired.second.sm_mhz) == (1400, 1400)
-    stopwatch._nvml = Nvml()
+    stopwatch._clock = Nvml().clock
     assert stopwatch.measure(lambda: machine.work(1e-5, 1e-3), clock=machine).sm_mhz is None
 
 
