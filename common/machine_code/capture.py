@@ -1,7 +1,4 @@
-"""Runs a step's functions on the host, and answers what it asks of Numba CUDA there: arrays that it makes, launches.
-
-All is put back when a context ends, but for :func:`opt_in`, which tells the driver of launches what Numba does not.
-"""
+"""Runs a step's functions on the host, and answers what it asks of Numba CUDA there: arrays, launches."""
 
 from __future__ import annotations
 
@@ -105,8 +102,7 @@ class HostArray(np.ndarray[Any, Any]):
 
 
 def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """``device_array``, ``device_array_like`` and ``to_device`` in place of ``numba.cuda``'s: all call ``allocate``,
-    with a shape, a dtype, and the array that ``to_device`` was given."""
+    """What makes arrays, in place of ``numba.cuda``'s: by ``allocate``, of shape, dtype, and values if there are."""
 
     def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
         return allocate(shape, dtype)
@@ -127,8 +123,7 @@ def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 @contextmanager
 def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """While open, calling a kernel on the host is ``called(launched, *arguments)``; gives what it was before.
-    ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``,
-    ``stream``, and ``sharedmem`` in bytes."""
+    ``launched`` is what Numba makes of ``kernel[grid, block]``; its ``sharedmem`` is in bytes."""
     from numba.cuda.dispatcher import _LaunchConfiguration as owner
 
     before = owner.__call__
@@ -150,8 +145,7 @@ def cluster(kernel: Any) -> int:
 @contextmanager
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU, but for arrays and
-    launches (:func:`arrays`, :func:`launches`). Gives the card, an H200 that nobody has. Launches are configured, or
-    refused as :mod:`common.catalog.limits` words it."""
+    launches. Gives the card, an H200 that nobody has. :mod:`common.catalog.limits` refuses launches."""
     from numba import cuda
     from numba.cuda import dispatcher
 

@@ -1,7 +1,4 @@
-"""Compiles a step's kernels without a GPU: PTX for any architecture, and machine code where NVIDIA's tools are.
-
-The kernels and their argument types are found by running ``launch`` on host arrays with the launch itself replaced.
-"""
+"""Compiles a step's kernels without a GPU: PTX for any architecture, and machine code where NVIDIA's tools are."""
 
 from __future__ import annotations
 
@@ -147,9 +144,8 @@ def float64_arithmetic(text: str) -> list[str]:
 
 
 def machine_code(launch: Launch, architecture: str, text: str, disassembled: bool = True) -> MachineCode:
-    """Assemble one launch's kernel from its PTX, and read what came out; its instructions, which takes a second, only
-    if ``disassembled``. Raises ToolMissingError without NVIDIA's ptxas and nvdisasm, RegistersError, RuntimeError
-    with what the assembler says."""
+    """Assemble one launch's kernel from its PTX; read its instructions, which takes a second, if ``disassembled``.
+    Raises ToolMissingError without ptxas and nvdisasm, RegistersError, RuntimeError with what the assembler says."""
     name, max_registers = launch.name, launch.kernel.targetoptions.get("max_registers")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
@@ -185,10 +181,8 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
             return compile_device(self, *args)
 
     target = SimpleNamespace(compute_capability=cc)
-    with (
-        replaced(dispatcher, get_current_device=lambda: target),
-        replaced(dispatcher.CUDADispatcher, compile_device=compile_for_target),
-    ):
+    device_functions = replaced(dispatcher.CUDADispatcher, compile_device=compile_for_target)
+    with device_functions, replaced(dispatcher, get_current_device=lambda: target):
         yield
     for function in used:
         function.overloads.clear()
@@ -229,10 +223,8 @@ def _source_lines() -> Iterator[None]:
                 scope = add("DILexicalBlockFile", place)
             return add("DILocation", {"line": int(line), "column": 1, "scope": scope})
 
-    with (
-        replaced(lowering.BaseLower, _adjust_line_if_prologue=line_of),
-        replaced(target.CUDATargetContext, DIBuilder=Builder),
-    ):
+    lines = replaced(lowering.BaseLower, _adjust_line_if_prologue=line_of)
+    with lines, replaced(target.CUDATargetContext, DIBuilder=Builder):
         yield
 
 

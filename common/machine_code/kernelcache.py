@@ -1,9 +1,8 @@
 """Keeps compiled kernels in files, for other processes and later runs: the key is all that a kernel is made of.
 
 Numba's own cache would take two kernels of one factory for the same where ``unroll`` has turned the closure into
-globals, and never finds one whose closure holds a device function. Here the key is the code of every function that a
-kernel reaches, with its values and the sources of their files, the argument types, the options, the compute
-capability and the packages. What cannot be described that way is compiled as if there were no cache.
+globals, and never finds one whose closure holds a device function. Here the key has the code of all functions that a
+kernel reaches, their values and files. What cannot be described is compiled as if there were no cache.
 """
 
 from __future__ import annotations
@@ -227,8 +226,5 @@ def _for_capability(capability: _Capability) -> Iterator[None]:
         return _architecture(capability) if asked is None else asked
 
     device = SimpleNamespace(compute_capability=capability)
-    with (
-        replaced(dispatcher, get_current_device=lambda: device),
-        replaced(codegen.CUDACodeLibrary, _ensure_cc=named),
-    ):
+    with replaced(dispatcher, get_current_device=lambda: device), replaced(codegen.CUDACodeLibrary, _ensure_cc=named):
         yield

@@ -22,7 +22,7 @@ from numba_cuda_mlir.numba_cuda.types.functions import NamedTupleClass
 
 _DYNAMIC = -(2**31)  # in place of a constant index: it is an operand
 
-# --- llvmlite's types and values; MLIR's belong to a context, which is there only while a kernel is compiled ---
+# --- llvmlite's types and values; MLIR's belong to a context that is there only while a kernel is compiled ---
 
 
 @dataclass

@@ -183,8 +183,7 @@ def by_group(counts: dict[str, int]) -> dict[str, int]:
 
 
 def multiply_adds(counts: dict[str, int]) -> int:
-    """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, IDP four, HMMA.16816 64,
-    HGMMA.64x256x16 2048."""
+    """Multiply-adds of a thread's instructions, counted by name: FFMA2 does two, IDP four, HMMA.16816 64."""
 
     def each(name: str) -> int:
         matrix = _MATRIX.fullmatch(name)

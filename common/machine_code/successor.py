@@ -1,7 +1,6 @@
 """Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda: looked at without a GPU, or run on one.
 
-While a step is imported, the package stands in the place of ``numba``, so that the step's own imports find it. Tried
-with 0.6.0.
+While a step is imported, the package stands in the place of ``numba``. Tried with 0.6.0.
 """
 
 from __future__ import annotations
@@ -88,8 +87,7 @@ def version() -> str:
 
 
 def compiled(step: Step, preset: str, file: Path | None = None) -> list[Summary]:
-    """A summary of each kernel that the step launches for a preset. Raises CompilerError, and
-    codegen.ToolMissingError without NVIDIA's assembler."""
+    """A summary of each kernel that the step launches. Raises CompilerError, codegen.ToolMissingError."""
     return [summaries.summary(*each) for each in _assembled(step, preset, file)]
 
 

@@ -19,8 +19,6 @@ from common.machine_code import sass
 if TYPE_CHECKING:
     from common.machine_code import codegen
 
-# --- in the machine-code record ---
-
 
 class Line(Struct, kw_only=True):
     """A source line, without its comment, and its instructions by class."""
@@ -38,8 +36,7 @@ class Hot(Struct, kw_only=True):
 
 
 class Kernel(Struct, kw_only=True, omit_defaults=True):
-    """A kernel for one architecture: by name all of its ``instructions``, and those of its hot ``loop``. An older
-    record has no ``block``, ``occupancy`` and ``hot``."""
+    """A kernel for one architecture: by name all of its ``instructions``, and those of its hot ``loop``."""
 
     kernel: Name
     architecture: Name
@@ -75,8 +72,7 @@ its instructions in all and by class, or with neighbouring ``instructions``, eac
 
 @dataclass(frozen=True)
 class HotLoop:
-    """Where a kernel's time goes: ``what`` it is (:func:`sass.hot_span`), its instructions by name, and its accesses
-    of each class by width in bits."""
+    """Where a kernel's time goes (:func:`sass.hot_span`): instructions by name, accesses by class and bits."""
 
     what: str
     instructions: dict[str, int]
@@ -165,8 +161,7 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
 
 
 def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """The fields of a :class:`Kernel`. Source lines are without numbers and comments, which an edited word would make
-    stale."""
+    """The fields of a :class:`Kernel`; source lines without numbers and comments, which any edit would make stale."""
     found = summary(launch, code)
     hot = found["hot"]
     lines = [{"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")]

@@ -1,7 +1,4 @@
-"""The process kernels run in: reads tasks, does them one by one, and answers each with its result.
-
-Started by :mod:`common.run.isolate`, which outlives whatever a kernel does here.
-"""
+"""The process kernels run in: reads tasks, does them one by one, and answers each with its result."""
 
 from __future__ import annotations
 

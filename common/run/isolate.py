@@ -40,10 +40,8 @@ FILE_BYTES = 2 << 30
 # macOS's libraries take no fork; and the fork server's socket lies in TMPDIR, with a path of at most 107 bytes
 _SHORT = len(os.fsencode(tempfile.gettempdir())) <= 75
 METHOD = "forkserver" if sys.platform.startswith("linux") and _SHORT else "spawn"
-POLL_SECONDS = 0.05
-END_SECONDS = 5.0
-_MOST_BYTES = 1 << 30  # of a result
-_LAST_WORDS = 1 << 14  # bytes of a log
+POLL_SECONDS, END_SECONDS = 0.05, 5.0
+_MOST_BYTES, _LAST_WORDS = 1 << 30, 1 << 14  # of a result, and bytes of a log
 
 Stopped = Callable[[], bool]
 

@@ -55,8 +55,7 @@ class Timing(Struct, frozen=True, omit_defaults=True):
 
 
 class Paired(Struct, frozen=True):
-    """Two launches timed in turn: ``ratio`` is the first's time over the second's, the median over pairs, with its
-    error as in a :class:`Timing`."""
+    """Two launches timed in turn: ``ratio`` is the first's time over the second's, the median over pairs."""
 
     first: Timing
     second: Timing
@@ -251,9 +250,6 @@ def typed(task: Task[Found], result: object) -> Found:
         return schema.read(result, kind)
     except schema.SchemaError as error:
         return kind(status="crashed", message=f"{task.kind} gave no result: {error}")
-
-
-# --- tasks on steps ---
 
 
 class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check"):

@@ -2,7 +2,6 @@
 
 What counts is the time that a task itself takes: its process's processor time, or the clock while a GPU's kernel
 runs; of a process that sleeps a tenth of the clock. So a busy machine is not taken for a kernel that does not end.
-Only a kernel that ran, or the file's own Python code, is suspected of that.
 """
 
 from __future__ import annotations
@@ -85,8 +84,7 @@ class Watch:
 
     @contextmanager
     def looking(self, say: Say) -> Iterator[list[Result]]:
-        """Meanwhile another thread says the stage now and then, or what took too long, which it also puts into the
-        list that it gives."""
+        """Meanwhile another thread says the stage, or what took too long, which then is in the list that it gives."""
         done = threading.Event()
         late: list[Result] = []
 

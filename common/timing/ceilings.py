@@ -1,8 +1,7 @@
 """This GPU's ceilings, measured: copy bandwidth, FP32 multiply-add rate, and what its tensor cores reach.
 
-Tensor cores multiply random data, as zeros take less power and so run faster. ``mma.sync`` multiplies fragments that
-stay in registers, from compute capability 8.0 on; ``wgmma`` tiles that stay in shared memory, on 9.0 alone. Both
-instructions are those of the lessons' helpers.
+Tensor cores multiply random data, as zeros take less power and so run faster: ``mma.sync`` fragments that stay in
+registers, from compute capability 8.0 on; ``wgmma`` tiles that stay in shared memory, on 9.0 alone.
 """
 
 from __future__ import annotations

@@ -82,8 +82,7 @@ def _outcomes(pairs: Pairs, tasks: Sequence[messages.ShapeTask[StepResult]]) -> 
 
 
 def at_a_low_clock(outcomes: list[Outcome]) -> Pairs:
-    """Which were timed while the clock was far below that of most; of FP32 steps, whose clock does not follow their
-    heat."""
+    """Which FP32 steps, whose clock does not follow their heat, were timed at a clock far below that of most."""
     fp32 = [one for one in outcomes if one.timing is not None and not _beside(one.step, one.problem)]
     known = [one for one in fp32 if one.time.sm_mhz]
     median = statistics.median([one.time.sm_mhz or 0 for one in known]) if known else 0
@@ -122,9 +121,8 @@ def measure_accuracy(steps: list[Step]) -> tuple[list[peers.Measured], dict[str,
 def measure_epilogues(step: Step, preset: str, ways: str) -> timetasks.EpiloguesResult:
     """The times of a step on a preset with each epilogue of the module ``ways``; raises as :func:`measure_device`."""
     device.require_gpu("timing epilogues")
-    failed = f"{step.name} on {preset}: the epilogues could not be timed"
     given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
-    return run.ask(failed, timetasks.epilogues, *given)
+    return run.ask(f"{step.name} on {preset}: the epilogues could not be timed", timetasks.epilogues, *given)
 
 
 def time_compilers(pairs: Pairs) -> Iterator[Outcome]:
@@ -182,8 +180,7 @@ def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple
 
 
 def profile_steps(pairs: Pairs) -> list[tuple[Outcome, list[tools.Counters]]]:
-    """Each pair, launched once under ncu: shape and code as launched, and its kernels' counters. Raises NoGpuError,
-    ToolError (counters cannot be read), TimeoutError."""
+    """Each pair, launched once under ncu, with its kernels' counters. Raises NoGpuError, ToolError, TimeoutError."""
     device.require_gpu("profiling")
     # without the tool, which would count these launches, too
     sizes = [messages.Size(**at(step, problems.preset(preset))) for step, preset in pairs]

@@ -1,7 +1,4 @@
-"""What child processes do to measure, on the GPU: ``time_task`` does the task ``timing.time``, and so on.
-
-Numba is imported inside: it takes long.
-"""
+"""What child processes do to measure: ``time_task`` does ``timing.time``. Numba is imported inside: it takes long."""
 
 from __future__ import annotations
 
@@ -22,6 +19,8 @@ from common.run.messages import Shape, StepResult, Tile
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
+Timed = messages.Time | messages.Pair
+
 
 class EpiloguesResult(Struct, frozen=True, kw_only=True):
     """``code``: the step's that ran, ``ways`` the epilogues'; ``library``: PyTorch's version, if it is there."""
@@ -40,9 +39,7 @@ def _stopwatch() -> timing.Stopwatch:
         return timing.Stopwatch(device.l2_bytes())
 
 
-def _verified(
-    task: messages.Time | messages.Pair, module: Any, tile: Tile | None = None
-) -> tuple[StepResult, Any, Any]:
+def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepResult, Any, Any]:
     """Check a module at full size by samples: the result, a bench, and the operands, normals if it is right."""
     from common.check import check, fullsize
 
@@ -83,13 +80,12 @@ def time_task(task: messages.Time) -> StepResult:
         if task.beside and peers.available():
             beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
             lacking = None if beside else "the library that it is timed in turn with ran out of GPU memory"
-    path = Path(task.path)
-    now = sources.provenance(path)
+    now = sources.provenance(Path(task.path))
     return replace(
         result, timing=measured, beside=beside, lacking=lacking, first_launch_ms=first_launch_ms,
         prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
         workspace_bytes=_nbytes(bench.step.workspace),
-        source=now.source, helpers=now.helpers or {}, imports=sources.imported_steps(path),
+        source=now.source, helpers=now.helpers or {}, imports=sources.imported_steps(Path(task.path)),
     )  # fmt: skip
 
 

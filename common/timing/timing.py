@@ -22,13 +22,11 @@ from common.run.messages import Timing as Timing
 
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
-MIN_REPEATS = 10
-MIN_PAIRS = 6
+MIN_REPEATS, MIN_PAIRS = 10, 6
 FEW_REPEATS, LONG_MS, LONG_IN_SHORT_MS = 3, 300.0, 100.0  # of a launch that takes longer, or in `make all`
 WARM_UP_SECONDS, SETTLED_BY_SECONDS = 0.1, 1.0  # at least, and at most
 SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
-BATCH = 5
-BATCH_SECONDS = 1.0  # of launches that are queued together
+BATCH, BATCH_SECONDS = 5, 1.0  # launches that are queued together, and how long they last at most
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _SM = 1  # NVML_CLOCK_SM
@@ -66,11 +64,10 @@ def collect(
 
 class Fused(Struct, kw_only=True, omit_defaults=True):
     """An epilogue's times in ms, in turn: ``alone`` the fused kernel's and the convolution's without one;
-    ``separate`` and ``eager`` those of two kernels and PyTorch's, whose ``layout`` it is, and the fused kernel's.
-    ``saved_bytes``: of global memory's traffic."""
+    ``separate`` and ``eager`` two kernels' and PyTorch's (in ``layout``), and the fused one's."""
 
     epilogue: Name
-    saved_bytes: Count
+    saved_bytes: Count  # of traffic
     alone: Paired
     separate: Paired
     eager: Paired | None = None

@@ -123,8 +123,7 @@ def _found(tool: str) -> str:
 
 
 def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
-    """One entry per kernel launch in ncu's CSV. Raises UnavailableError if ncu may not read the counters, ToolError
-    when it holds no table, saying why if ncu did."""
+    """One entry per kernel launch in ncu's CSV. Raises ToolError without any, UnavailableError without permission."""
     if "ERR_NVGPUCTRPERM" in output:
         how = "ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
         raise UnavailableError(f"ncu may not read the counters: {how}")
