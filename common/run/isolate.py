@@ -364,17 +364,17 @@ def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
     with _gpu_lock:
         if stopped():
             return None
-        path, code = path_of(task), _code()
-        if _owner is None or not _owner.waits or _owner.doubtful not in ("", path) or _owner.code != code:
+        path, owner, code = path_of(task), _owner, _code()
+        if owner is None or not owner.waits or owner.doubtful not in ("", path) or owner.code != code:
             cool()
-            _owner = _started(False, stopped)
-        if _owner is None:
+            _owner = owner = _started(False, stopped)
+        if owner is None:
             return None
-        _owner.code = code
-        result = _owner.do(task, stopped)
+        owner.code = code
+        result = owner.do(task, stopped)
         # what was wrong may have written anywhere
         if result is None or result.status not in ("right", "refused", "unjudged"):
-            _owner.doubtful = path or "a task"
+            owner.doubtful = path or "a task"
         return result
 
 

@@ -52,9 +52,6 @@ def advance() -> None:
     _sign += 1
 
 
-# --- limits ---
-
-
 def confine(memory_bytes: int, file_bytes: int) -> None:
     """Limit memory and the size of any file, where the system can; no crash leaves a core file."""
     if os.name != "posix":
