@@ -139,11 +139,11 @@ def test_diff_of_one_step_is_against_what_it_grew_from(call, step, origin):
 
 def test_a_sweep_can_be_narrowed():
     tunables, shipped = {"BLOCK": [8, 16], "PAD": [0, 1, 2]}, {"BLOCK": 16, "PAD": 1}
-    assert measuring.narrowed(tunables, shipped, None) == tunables
-    assert measuring.narrowed(tunables, shipped, "PAD=0,3") == {"BLOCK": [16], "PAD": [0, 3]}
+    assert len(measuring.tiles(tunables, shipped, None)) == 6
+    assert measuring.tiles(tunables, shipped, "PAD=0,3") == [{"BLOCK": 16, "PAD": 0}, {"BLOCK": 16, "PAD": 3}]
     for text, says in (("PADS=1", "must name a tunable of this step: it has BLOCK, PAD"), ("PAD=x", "NAME=INTEGER")):
         with pytest.raises(ValueError, match=f"--values '{text}': .*{says}"):
-            measuring.narrowed(tunables, shipped, text)
+            measuring.tiles(tunables, shipped, text)
 
 
 def test_a_step_without_tunables_cannot_be_swept():

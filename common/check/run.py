@@ -368,7 +368,7 @@ def inspect_device() -> tuple[device.Gpu, int]:
 def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: bool = True) -> Answered:
     """What a function returns in a child process, or in the one that owns the GPU. Raises DeviceError that begins
     with ``failed``."""
-    task = messages.Ask(function=function, given=given, touches_gpu=on_gpu)
+    task = messages.Ask(function=function, given=given, on_gpu=on_gpu)
     ((_, answer),) = isolate.run([task], False, TIME_SECONDS)
     if answer.status != "right":
         raise DeviceError(f"{failed}: {answer.message}")

@@ -134,22 +134,21 @@ def sweep(options: argparse.Namespace) -> int:
     preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
-    found = measuring.tunables(step, preset)
+    tunables, shipped = measuring.tunables(step, preset)
     record = arguments.open_record(options.record)
     old = record.sweep(preset, step.name)
     points = old.points if old and not current.older(old, step.name) else []
     done = [point.tile for point in points]
-    values = measuring.narrowed(found.tunables, found.shipped, options.values)
-    tiles = [tile for tile in measuring.combinations(values) if tile not in done]
+    tiles = [tile for tile in measuring.tiles(tunables, shipped, options.values) if tile not in done]
     console.tell(f"{len(points)} points of this sweep are recorded and current, {len(tiles)} are left")
     for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
         right = result.status == "right"
         why = None if right else result.message or "; ".join(one.message for one in result.findings)
         median_ms = result.time.median_ms if right else None
         points.append(Point(tile=tile, status=result.status, median_ms=median_ms, reason=why))
-        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
+        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=shipped, points=points)
         record.keep("sweeps", preset, {step.name: entry})
-    console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))
+    console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, shipped))
     return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
 
 

@@ -108,9 +108,9 @@ def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
 
 def _measure_accuracy(items: list[tuple[Step]], record: Record) -> None:
     """Measure the errors of the steps' products over K."""
-    result = measuring.measure_accuracy([step for (step,) in items])
-    for one in result.products:
-        entry = Accuracy(points=one.points, library=one.library, code=result.code.get(one.product))
+    products, code = measuring.measure_accuracy([step for (step,) in items])
+    for one in products:
+        entry = Accuracy(points=one.points, library=one.library, code=code.get(one.product))
         record.keep("accuracy", one.operands, {one.product: entry})
     title = "errors over the results' root mean square, 10⁻⁶"
     for kind, said in (("accuracy", title), ("unfit", "operands beyond some precisions")):
@@ -126,12 +126,12 @@ def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
 
 def _profile(pairs: Pairs, record: Record) -> None:
     """Count with the hardware's counters."""
-    for one in measuring.profile_steps(pairs):
-        for entry in one.kernels:
+    for one, kernels in measuring.profile_steps(pairs):
+        for entry in kernels:
             title = f"{one.step.name} on {one.preset}: {entry.kernel}"
             console.say().print(Table(["", " ", "  "], tools.sentences(entry), title=title, left=["  "]))
-        found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
-        record.keep("profile", one.preset, {one.step.name: found})
+        found = Profile(source=one.source or "", helpers=one.helpers, kernels=kernels, shape=one.problem.shape())
+        record.keep("profile", str(one.preset), {one.step.name: found})
 
 
 def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:

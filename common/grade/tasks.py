@@ -170,8 +170,7 @@ def compiled(
     loops = bool({"per_fma", "shared_per_fma"} & {*names})
     codes = {}
     for launch in codegen.distinct(launches):
-        most = launch.kernel.targetoptions.get("max_registers")
-        codes[_key(launch)] = codegen.assemble(texts[_key(launch)], launch.name, architecture, most, loops)
+        codes[_key(launch)] = codegen.machine_code(launch, architecture, texts[_key(launch)], loops)
     working = [one for one in launches if "fma.rn.f32" in texts[_key(one)]] or launches
     each = [_of_launch(one, texts[_key(one)], codes[_key(one)], problem, architecture) for one in working]
     found["stack_bytes"] = max(code.stack_bytes for code in codes.values())

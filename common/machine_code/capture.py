@@ -1,7 +1,4 @@
-"""Runs a step's functions on the host, and answers what it asks of Numba CUDA there: arrays that it makes, launches.
-
-All is put back when a context ends, but for :func:`opt_in`, which tells the driver of launches what Numba does not.
-"""
+"""Runs a step's functions on the host, and answers what it asks of Numba CUDA there: arrays, launches."""
 
 from __future__ import annotations
 
@@ -17,20 +14,15 @@ from common.catalog import device, limits
 from common.catalog.problems import Problem
 
 MULTIPROCESSORS = 132  # of the card that steps are told of where none is: an H200's
-_MEMORY = 141 << 30  # bytes of it
-_FORALL_THREADS = 128
 
 
 # --- a step on one problem ---
 
 
 class BoundStep:
-    """One step bound to one problem; it works on whatever arrays it is given, and makes none.
-
-    ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted; ``run`` is one after the other.
-    ``tile``: constants that ``launch`` takes by keyword; ``workspace`` and ``prepare`` get them if they take any.
-    ``workspace`` and ``prepared`` are what ``launch`` gets last, and in the weights' place.
-    """
+    """One step bound to one problem: ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted;
+    ``run`` does all three. ``tile``: constants that ``launch`` takes by keyword, and the others if they take any.
+    ``workspace`` and ``prepared`` are what ``launch`` gets last, and in the weights' place."""
 
     def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
         self.module, self.problem, self.tile = module, problem, tile or {}
@@ -38,7 +30,6 @@ class BoundStep:
         self.prepared: Any = None
 
     def allocate(self) -> None:
-
         self.workspace = self._made("workspace", None)
 
     def prepare(self, weight: Any) -> None:
@@ -60,7 +51,6 @@ class BoundStep:
         self.module.launch(*self.arguments(x, y), **self.tile)
 
     def run(self, x: Any, weight: Any, y: Any) -> None:
-
         self.allocate()
         self.prepare(weight)
         self.launch(x, y)
@@ -72,7 +62,6 @@ def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
 
 
 def takes_keywords(function: Callable[..., Any]) -> bool:
-
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
@@ -83,7 +72,7 @@ _ABSENT = object()
 
 @contextmanager
 def replaced(target: Any, **values: Any) -> Iterator[None]:
-    """While open, the attributes of ``target``, a module, a class or another object, have these values."""
+    """While open, these attributes of ``target``, a module, a class or another object, have these values."""
     before = {name: vars(target).get(name, _ABSENT) for name in values}  # a static method as it lies there
     try:
         for name, value in values.items():
@@ -113,8 +102,7 @@ class HostArray(np.ndarray[Any, Any]):
 
 
 def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """``device_array``, ``device_array_like`` and ``to_device`` in place of ``numba.cuda``'s: all call ``allocate``,
-    with a shape, a dtype, and the array that ``to_device`` was given."""
+    """What makes arrays, in place of ``numba.cuda``'s: by ``allocate``, of shape, dtype, and values if there are."""
 
     def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
         return allocate(shape, dtype)
@@ -135,10 +123,7 @@ def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 @contextmanager
 def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """While open, calling a kernel on the host is ``called(launched, *arguments)``; gives what it was before.
-
-    ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``,
-    ``stream``, and ``sharedmem`` in bytes.
-    """
+    ``launched`` is what Numba makes of ``kernel[grid, block]``; its ``sharedmem`` is in bytes."""
     from numba.cuda.dispatcher import _LaunchConfiguration as owner
 
     before = owner.__call__
@@ -159,11 +144,8 @@ def cluster(kernel: Any) -> int:
 
 @contextmanager
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
-    """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU.
-
-    Launches are configured, or refused as :mod:`common.catalog.limits` words it. The card, given to the ``with``, is
-    an H200 that nobody has. For arrays and launches: :func:`arrays`, :func:`launches`.
-    """
+    """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU, but for arrays and
+    launches. Gives the card, an H200 that nobody has. :mod:`common.catalog.limits` refuses launches."""
     from numba import cuda
     from numba.cuda import dispatcher
 
@@ -176,23 +158,18 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         configure(made, self, grid, block, 0, shared)
         return made
 
-    def by_name(self: Any, *given: Any, **named: Any) -> Any:
-        order = ("griddim", "blockdim", "stream", "sharedmem")
-        given = (*given, *(named.get(name, 0) for name in order[len(given) :]))
-        return configured(self, given)
+    def by_name(self: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> Any:
+        return configured(self, (griddim, blockdim, stream, sharedmem))
 
     def unconfigured(self: Any, *_: Any, **named: Any) -> None:
         limits.require_kernel(self.py_func.__name__, bool(self.targetoptions.get("device")), None, named)
 
     def over_all(self: Any, *arguments: Any) -> None:
-        threads = self.thread_per_block or _FORALL_THREADS
+        threads = self.thread_per_block or 128
         if self.ntasks:
             self.dispatcher[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*arguments)
 
-    def nothing(*_: Any, **__: Any) -> None:
-        pass
-
-    def no_context(*_: Any) -> Any:
+    def no_context(*_: Any, **__: Any) -> Any:
         return nullcontext()
 
     stand_in = Device(multiprocessors)
@@ -200,7 +177,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         replaced(kind, __getitem__=configured, configure=by_name, __call__=unconfigured),
         replaced(dispatcher.ForAll, __call__=over_all),
         replaced(
-            cuda, synchronize=nothing, close=nothing, is_available=lambda: True, pinned=no_context,
+            cuda, synchronize=lambda: None, close=lambda: None, is_available=lambda: True, pinned=no_context,
             defer_cleanup=no_context, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
             select_device=lambda *_: stand_in, **limits.STREAMS,
         ),
@@ -228,7 +205,7 @@ class Device:
         return self._multiprocessors
 
     def get_memory_info(self) -> Any:
-        return SimpleNamespace(free=_MEMORY, total=_MEMORY)
+        return SimpleNamespace(free=141 << 30, total=141 << 30)
 
     def synchronize(self) -> None:
         pass
@@ -246,15 +223,10 @@ def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any =
 # --- with a GPU ---
 # CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x and 9.0: kernels that rely on more than 48 KiB
 # for each block use dynamic shared memory and opt in, by cudaFuncSetAttribute there and cuKernelSetAttribute here.
-# "Thread Block Clusters": blocks of a cluster run at the same time, and reach each other's shared memory. A kernel
-# declared with launch_bounds=(threads, blocks, cluster) is launched in clusters of so many blocks along x.
 
 
 def opt_in() -> None:
-    """From now on, kernels are launched with more than 48 KiB, and in clusters; needs real Numba CUDA.
-
-    A launch that the GPU cannot make raises LaunchLimitError.
-    """
+    """From now on, launches may have more than 48 KiB, and clusters; LaunchLimitError if the GPU cannot make one."""
     from numba.cuda import dispatcher
 
     launch = dispatcher._Kernel.launch
@@ -263,17 +235,17 @@ def opt_in() -> None:
 
     def launched(self: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
         cluster = limits.cluster_of(getattr(self, "launch_bounds", None))
-        if not sharedmem and cluster == 1:
-            return launch(self, args, griddim, blockdim, stream, sharedmem)
-        function = self._codelibrary.get_cufunc()
-        capability = device.bounds("{}.{}".format(*function.device.compute_capability))  # or what is played
-        limits.require_shared(function.attrs.shared, sharedmem, capability)
-        if function.attrs.shared + sharedmem > limits.MAX_SHARED:
-            _tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
-        if cluster == 1:
-            return launch(self, args, griddim, blockdim, stream, sharedmem)
-        limits.require_cluster(tuple(griddim), cluster, capability)
-        with _gathered(function, cluster):
+        in_clusters: Any = nullcontext()
+        if sharedmem or cluster > 1:
+            function = self._codelibrary.get_cufunc()
+            capability = device.bounds("{}.{}".format(*function.device.compute_capability))  # or what is played
+            limits.require_shared(function.attrs.shared, sharedmem, capability)
+            if function.attrs.shared + sharedmem > limits.MAX_SHARED:
+                _tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
+            if cluster > 1:
+                limits.require_cluster(tuple(griddim), cluster, capability)
+                in_clusters = _gathered(function, cluster)
+        with in_clusters:
             return launch(self, args, griddim, blockdim, stream, sharedmem)
 
     launched.opts_in = True  # type: ignore[attr-defined]

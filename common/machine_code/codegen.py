@@ -1,11 +1,7 @@
-"""Compiles a step's kernels without a GPU: PTX for any architecture, and machine code where NVIDIA's tools are.
-
-The kernels and their argument types are found by running ``launch`` on host arrays with the launch itself replaced.
-"""
+"""Compiles a step's kernels without a GPU: PTX for any architecture, and machine code where NVIDIA's tools are."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
@@ -13,11 +9,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -27,9 +24,6 @@ from common.machine_code import capture, sass
 from common.machine_code.capture import BoundStep, replaced
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
-
-
-_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
 
 
 class ToolMissingError(RuntimeError):
@@ -73,18 +67,16 @@ class MachineCode:
 
 def launches(module: ModuleType, problem: Problem) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order."""
-    seen: list[Launch] = []
-    with _recording(seen):
+    with _recording() as seen:
         BoundStep(module, problem).run(*host_arrays(problem))
     return seen
 
 
 def tried(module: ModuleType, problem: Problem) -> list[Launch]:
-    """The kernels of all candidates of a step that picks one of them by measuring, by its ``candidates(problem)`` and
-    ``bind(candidate, weights, problem)``, which gives a function of input and output; none for other steps."""
-    seen: list[Launch] = []
-    if hasattr(module, "candidates") and hasattr(module, "bind"):
-        with _recording(seen):
+    """The kernels of all ``candidates(problem)`` of a step that picks one by measuring; none for other steps.
+    ``bind(candidate, weights, problem)`` gives a function of input and output."""
+    with _recording() as seen:
+        if hasattr(module, "candidates") and hasattr(module, "bind"):
             x, weight, y = host_arrays(problem)
             for candidate in module.candidates(problem):
                 module.bind(candidate, weight, problem)(x, y)
@@ -112,20 +104,25 @@ def distinct(found: list[Launch]) -> list[Launch]:
 
 
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
-    """PTX of one launch's kernel for each compute capability such as ``"9.0"``, or ``"9.0a"``, which no later GPU
-    runs; ``lines`` adds source lines. The kernel is lowered once for those below 8.0 and once for the others: neither
-    Numba nor a lesson's helper asks for more."""
+    """PTX of one launch's kernel for each compute capability such as ``"9.0"`` or ``"9.0a"``; ``lines`` adds source
+    lines. The kernel is lowered once for those below 8.0 and once for the others: nothing asks for more."""
+    from numba.cuda import compiler
+
     texts: dict[str, str] = {}
     lowered: dict[bool, Any] = {}
+    wanted = launch.kernel.targetoptions
+    options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
+    lines = lines or bool(wanted.get("lineinfo"))
     for architecture in architectures:
         major, minor = (int(part) for part in architecture.removesuffix("a").split("."))
         if (major >= 8) not in lowered:
-            lowered[major >= 8] = _lowered(launch, (major, minor), lines)
+            with _without_device((major, minor), lines), _source_lines() if lines else nullcontext():
+                lowered[major >= 8], _ = compiler._compile_pyfunc_with_fixup(
+                    launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=(major, minor),
+                    lineinfo=lines, **options,
+                )  # fmt: skip
         target = (major, minor, "a") if architecture.endswith("a") else (major, minor)
-        found = lowered[major >= 8].get_asm_strs(cc=target)
-        if len(found) != 1:
-            raise ValueError(f"{launch.name}: compiles to {len(found)} PTX files; it must not link other files")
-        texts[architecture] = found[0]
+        (texts[architecture],) = lowered[major >= 8].get_asm_strs(cc=target)  # it links no other files
     return texts
 
 
@@ -146,59 +143,28 @@ def float64_arithmetic(text: str) -> list[str]:
     return [line.strip() for line in re.findall(rf"^\s*(?:@\S+\s+)?(?:{names})\S*\.f64\b.*$", text, re.MULTILINE)]
 
 
-def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
-    """:func:`assemble` one launch's kernel from its PTX for this architecture."""
-    return assemble(text, launch.name, architecture, launch.kernel.targetoptions.get("max_registers"))
-
-
-def assemble(
-    text: str, name: str, architecture: str, max_registers: int | None = None, disassembled: bool = True
-) -> MachineCode:
-    """Assemble PTX that holds one kernel, and read what came out; its instructions, which takes a second, only if
-    ``disassembled``. Raises ToolMissingError without NVIDIA's ptxas and nvdisasm, RegistersError, RuntimeError with
-    what the assembler says."""
+def machine_code(launch: Launch, architecture: str, text: str, disassembled: bool = True) -> MachineCode:
+    """Assemble one launch's kernel from its PTX; read its instructions, which takes a second, if ``disassembled``.
+    Raises ToolMissingError without ptxas and nvdisasm, RegistersError, RuntimeError with what the assembler says."""
+    name, max_registers = launch.name, launch.kernel.targetoptions.get("max_registers")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        # ptxas does not take what LLVM writes for a path's quotes and for signs beyond ASCII: bytes in octal
-        escaped = {path: f"/{number}" for number, path in enumerate(_FILE.findall(text)) if "\\" in path}
-        for path, number in escaped.items():
-            text = text.replace(f'"{path}"', f'"{number}"')
         source.write_text(text, encoding="utf-8")
         arch = "sm_" + architecture.replace(".", "")
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
-        report = _run([_tool("ptxas"), "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
-        listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
-        for path, number in escaped.items():
-            plain = path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", errors="replace")
-            listing = listing.replace(f'"{number}"', f'"{plain}"')
+        report = _run(name, "ptxas", "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin))
+        listing = _run(name, "nvdisasm", "-c", "-g", str(cubin)) if disassembled else ""
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
         return int(found[1]) if found else 0
 
     return MachineCode(
-        kernel=name,
-        architecture=architecture,
-        registers=figure(r"Used (\d+) registers"),
-        stack_bytes=figure(r"(\d+) bytes stack frame"),
+        kernel=name, architecture=architecture, listing=sass.parse(listing), digest=sass.digest(listing),
+        registers=figure(r"Used (\d+) registers"), stack_bytes=figure(r"(\d+) bytes stack frame"),
         spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
         shared_bytes=figure(r"(\d+) bytes smem"),
-        listing=sass.parse(listing),
-        digest=sass.digest(listing),
-    )
-
-
-def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:
-    from numba.cuda import compiler
-
-    wanted = launch.kernel.targetoptions
-    options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
-    lines = lines or bool(wanted.get("lineinfo"))
-    with _without_device(cc, lines), _source_lines() if lines else contextlib.nullcontext():
-        library, _ = compiler._compile_pyfunc_with_fixup(
-            launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
-        )
-    return library
+    )  # fmt: skip
 
 
 @contextmanager
@@ -215,10 +181,8 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
             return compile_device(self, *args)
 
     target = SimpleNamespace(compute_capability=cc)
-    with (
-        replaced(dispatcher, get_current_device=lambda: target),
-        replaced(dispatcher.CUDADispatcher, compile_device=compile_for_target),
-    ):
+    device_functions = replaced(dispatcher.CUDADispatcher, compile_device=compile_for_target)
+    with device_functions, replaced(dispatcher, get_current_device=lambda: target):
         yield
     for function in used:
         function.overloads.clear()
@@ -226,8 +190,7 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
 
 @contextmanager
 def _source_lines() -> Iterator[None]:
-    """Line information that names the right file for inlined functions, where Numba writes the caller's; and none of
-    variables, which NVVM refuses in some kernels."""
+    """Line information has the right file for inlined functions, and none of variables: NVVM refuses some."""
     from numba.cuda import debuginfo, lowering, target
 
     class Line(int):
@@ -248,33 +211,31 @@ def _source_lines() -> Iterator[None]:
         def update_variable(self, *_: Any, **__: Any) -> None:
             pass
 
+        def _di_file(self, path: str = "") -> Any:
+            # quoted, as ptxas does not take what LLVM writes for signs beyond ASCII; sass.parse takes it back
+            folder, name = map(quote, os.path.split(path or self.filepath))
+            return self.module.add_debug_info("DIFile", {"directory": folder, "filename": name})
+
         def _di_location(self, line: int) -> Any:
             add, scope, file = self.module.add_debug_info, self.subprograms[-1], getattr(line, "file", "")
             if file and file != self.filepath:
-                folder, name = os.path.split(file)
-                place = add("DIFile", {"directory": folder, "filename": name})
-                scope = add("DILexicalBlockFile", {"scope": scope, "file": place, "discriminator": 0})
+                place = {"scope": scope, "file": self._di_file(file), "discriminator": 0}
+                scope = add("DILexicalBlockFile", place)
             return add("DILocation", {"line": int(line), "column": 1, "scope": scope})
 
-    with (
-        replaced(lowering.BaseLower, _adjust_line_if_prologue=line_of),
-        replaced(target.CUDATargetContext, DIBuilder=Builder),
-    ):
+    lines = replaced(lowering.BaseLower, _adjust_line_if_prologue=line_of)
+    with lines, replaced(target.CUDATargetContext, DIBuilder=Builder):
         yield
 
 
-def _tool(name: str) -> str:
+def _run(kernel: str, tool: str, *words: str) -> str:
     from cuda import pathfinder  # type: ignore[import-untyped]
 
-    path: str | None = pathfinder.find_nvidia_binary_utility(name) or shutil.which(name)
+    path = pathfinder.find_nvidia_binary_utility(tool) or shutil.which(tool)
     if path is None:
         how = "pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm, or put the toolkit on PATH"
-        raise ToolMissingError(f"{name} was not found: {how}")
-    return path
-
-
-def _run(command: list[str], kernel: str) -> str:
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=300)
+        raise ToolMissingError(f"{tool} was not found: {how}")
+    done = subprocess.run([path, *words], capture_output=True, encoding="utf-8", errors="replace", timeout=300)
     if done.returncode:
         said = (done.stderr or done.stdout).splitlines()
         text = " ".join([line for line in said if "error" in line or "fatal" in line] or said)
@@ -282,16 +243,18 @@ def _run(command: list[str], kernel: str) -> str:
             share = "all warps of a block share them, those of one scheduler a quarter"
             raise RegistersError(f"a thread needs at least {few[2]} registers, and can have {few[1]}: {share}")
         text = " ".join(re.sub(r"_ZN\w+", kernel, text).split())
-        raise RuntimeError(f"{Path(command[0]).name} failed: {text[:500]}")
+        raise RuntimeError(f"{tool} failed: {text[:500]}")
     return done.stdout + done.stderr
 
 
 @contextmanager
-def _recording(seen: list[Launch]) -> Iterator[None]:
-    """Launches are recorded and not made; device arrays are host arrays."""
+def _recording() -> Iterator[list[Launch]]:
+    """Launches are recorded, in the list that it gives, and not made; device arrays are host arrays."""
     import numba
     from numba import cuda, types
     from numba.cuda import dispatcher
+
+    seen: list[Launch] = []
 
     def type_of(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -309,4 +272,4 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         capture.launches(record),
         replaced(cuda, **capture.arrays(allocate), **limits.STREAMS, synchronize=lambda: None),
     ):
-        yield
+        yield seen

@@ -1,9 +1,8 @@
 """Keeps compiled kernels in files, for other processes and later runs: the key is all that a kernel is made of.
 
 Numba's own cache would take two kernels of one factory for the same where ``unroll`` has turned the closure into
-globals, and never finds one whose closure holds a device function. Here the key is the code of every function that a
-kernel reaches, with the values it is made with, the sources of their files, the argument types, the options, the
-compute capability and the packages. What cannot be described that way is compiled as if there were no cache.
+globals, and never finds one whose closure holds a device function. Here the key has the code of all functions that a
+kernel reaches, their values and files. What cannot be described is compiled as if there were no cache.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import msgspec
 import numpy as np
 
 from common.catalog import cache, sources
-from common.catalog.schema import Amount
 from common.machine_code.capture import replaced
 
 FOLDER = cache.FOLDER / "kernels"
@@ -33,24 +31,11 @@ FOLDER = cache.FOLDER / "kernels"
 _PACKAGES_BY_NAME = ("numba", "numba_cuda", "llvmlite", "numpy", "cuda")
 _SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how their names begin
 _Capability = tuple[int, int]
-
-
-class UncachableError(Exception):
-    """A kernel depends on a value that cannot be described in a key."""
-
-
-class _Kept(msgspec.Struct):
-    """A kernel's machine code, its name there, and how long it took to compile. Reading one runs nothing."""
-
-    entry: str
-    lineinfo: bool
-    ms: Amount
-    code: bytes
+_Kept = tuple[str, bool, float, bytes]  # a kernel's name, has it line information, ms to compile it, machine code
 
 
 class _Describer:
-    """Turns values into tuples that are equal only if the same machine code comes of them: a value is as good as a
-    copy of it, as of a module that was imported again. ``files`` are those that functions were written in."""
+    """Turns values into tuples that are equal only if they make the same machine code; ``files``: of functions."""
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
@@ -58,7 +43,7 @@ class _Describer:
         self._open: list[int] = []  # what is being described
 
     def __call__(self, value: Any) -> tuple[object, ...]:
-        """Raises UncachableError for what is neither code nor a plain value."""
+        """Raises ValueError for what is neither code nor a plain value."""
         if value is None or isinstance(value, bool | int | float | str | bytes):
             return type(value).__name__, repr(value)
         if id(value) in self._open:
@@ -88,7 +73,7 @@ class _Describer:
             case dispatcher.CUDADispatcher():
                 options = dict(sorted(value.targetoptions.items()))
                 if options.pop("link", None) or options.pop("extensions", None):
-                    raise UncachableError("a kernel that links other files")
+                    raise ValueError("a kernel that links other files")
                 return self(options), self(value.py_func)
             case extending._Intrinsic():
                 given = repr(sorted(value._ctor_kwargs.items()))
@@ -106,7 +91,7 @@ class _Describer:
         # by name, for the packages' versions
         if _trusted(kind.__module__) and hasattr(value, "__name__"):
             return "object", kind.__qualname__, getattr(value, "__module__", ""), value.__name__
-        raise UncachableError(f"{kind.__name__} {getattr(value, '__name__', '')}")
+        raise ValueError(f"{kind.__name__} {getattr(value, '__name__', '')}")
 
     def _code(self, code: python.CodeType) -> tuple[object, ...]:
         file = Path(code.co_filename)
@@ -143,7 +128,7 @@ def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capabilit
         made_of = describe(dispatcher), [*map(str, argument_types)], capability, _environment()
         written = [hashlib.sha256(file.read_bytes()).hexdigest() for file in cache.files(describe.files)]
         return hashlib.sha256(repr((made_of, written)).encode()).hexdigest()
-    except (UncachableError, RecursionError, OSError, ValueError):  # ValueError: a closure that is still empty
+    except (RecursionError, OSError, ValueError):  # ValueError: of a closure that is still empty, too
         return None
 
 
@@ -171,18 +156,18 @@ class Cache:
         data = cache.read_bytes(self._folder, f"{self._key}.kernel") or b""
         self._began = time.perf_counter()
         try:
-            kept = msgspec.msgpack.decode(data, type=_Kept)
+            entry, lineinfo, ms, code = msgspec.msgpack.decode(data, type=_Kept)
         except msgspec.DecodeError:  # not kept, or not by this version
             return None
-        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), kept.entry, kept.entry)
-        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(kept.code)
+        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), entry, entry)
+        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(code)
         library._finalized = True
         kernel = dispatcher._Kernel._rebuild(
-            cooperative=False, name=kept.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
-            lineinfo=kept.lineinfo, call_helper=None, extensions=[],
+            cooperative=False, name=entry, signature=types.void(*arguments), codelibrary=library, debug=False,
+            lineinfo=lineinfo, call_helper=None, extensions=[],
         )  # fmt: skip
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
-        saved.ms += max(0.0, kept.ms - 1e3 * (time.perf_counter() - began))
+        saved.ms += max(0.0, ms - 1e3 * (time.perf_counter() - began))
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
@@ -194,7 +179,7 @@ class Cache:
             return
         with _for_capability(self._capability):
             code = library.get_cubin().code
-        kept = _Kept(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=elapsed, code=code)
+        kept: _Kept = kernel.entry_name, bool(kernel.lineinfo), elapsed, code
         cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.msgpack.encode(kept))
 
 
@@ -241,8 +226,5 @@ def _for_capability(capability: _Capability) -> Iterator[None]:
         return _architecture(capability) if asked is None else asked
 
     device = SimpleNamespace(compute_capability=capability)
-    with (
-        replaced(dispatcher, get_current_device=lambda: device),
-        replaced(codegen.CUDACodeLibrary, _ensure_cc=named),
-    ):
+    with replaced(dispatcher, get_current_device=lambda: device), replaced(codegen.CUDACodeLibrary, _ensure_cc=named):
         yield

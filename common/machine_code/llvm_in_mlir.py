@@ -1,7 +1,6 @@
 """What the lessons' toolkit asks of llvmlite and of Numba's intrinsics, by numba-cuda-mlir: LLVM's dialect of MLIR.
 
-Here are the calls that it makes, under llvmlite's names, so that a helper is written once for both compilers. Tried
-with numba-cuda-mlir 0.6.0, for compute capability 8.0 and newer.
+So a helper is written once for both compilers. Tried with 0.6.0, for compute capability 8.0 and newer.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from numba_cuda_mlir.numba_cuda.types.functions import NamedTupleClass
 
 _DYNAMIC = -(2**31)  # in place of a constant index: it is an operand
 
-# --- llvmlite's types and values; MLIR's belong to a context, which is there only while a kernel is compiled ---
+# --- llvmlite's types and values; MLIR's belong to a context that is there only while a kernel is compiled ---
 
 
 @dataclass
@@ -71,12 +70,11 @@ def _value(value: Any) -> Any:
 
 
 def _operation(operation: Any) -> Any:
-    """A method of the builder's: its operands to MLIR's operation."""
+    """A method of the builder's, which hands its operands to MLIR's operation."""
     return lambda _, *operands: operation(*map(_value, operands))
 
 
 def _conversion(operation: Any) -> Any:
-    """One that brings a value to another type."""
     return lambda _, value, to: operation(_type(to), _value(value))
 
 
@@ -123,7 +121,7 @@ def _structure(parts: list[Type]) -> Type:
 
 
 class Context:
-    """Numba's target context, while the call of an intrinsic is compiled whose result goes to ``target``."""
+    """Numba's target context, while an intrinsic is compiled whose result goes to ``target``."""
 
     _numbers = itertools.count()
 
@@ -248,11 +246,10 @@ def _array(_: Any) -> Any:
     return view
 
 
-class _Options:
+def _options() -> Any:
     """Numba's stack of options; the toolkit asks what it compiles for."""
-
-    def top(self) -> Any:
-        return SimpleNamespace(compute_capability=tools.get_gpu_compute_capability(tuple))
+    options = SimpleNamespace(compute_capability=tools.get_gpu_compute_capability(tuple))
+    return SimpleNamespace(top=lambda: options)
 
 
 _IR = {
@@ -275,7 +272,7 @@ def modules() -> dict[str, ModuleType]:
     _declare_dynamic_memory()
     names: dict[str, dict[str, Any]] = {
         "llvmlite": {"ir": _module("llvmlite.ir", **_IR)}, "numba.core": {},
-        "numba.core.targetconfig": {"ConfigStack": _Options}, "numba.cuda.cgutils": {"create_struct_proxy": _array},
+        "numba.core.targetconfig": {"ConfigStack": _options}, "numba.cuda.cgutils": {"create_struct_proxy": _array},
         "numba.cuda.extending": {"intrinsic": intrinsic},
     }  # fmt: skip
     made = {name: _module(name, **found) for name, found in names.items()}

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from common.catalog.limits import WARP
 
@@ -57,6 +58,7 @@ _INSTRUCTION = re.compile(
     r"^\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+"
     r"(?P<text>(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<suffix>[.\w]*)[^;]*?)\s*;"
 )
+_NAME = re.compile(r"\$?_Z\w+")  # a function's, in which Numba counts what it has compiled
 _NEVER = re.compile(r"@!U?PT\s")  # PT is always true: ptxas puts such loads, which do nothing, before some copies
 # rows, columns and depth; by how many threads
 _MATRIX = re.compile(r"[HI]MMA\.(16|8)(8)(32|16|8|4)|[HIQ]GMMA\.(64)x(\d+)x(\d+)")
@@ -68,11 +70,8 @@ _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 
 
 class Instruction(NamedTuple):
     """A machine instruction: the bits that it moves for each thread, its text with predicate and operands, its line,
-    0 where none is known.
-
-    The ``name`` of one that multiplies matrices has their extents: ``"HMMA.16816"``, ``"HGMMA.64x256x16"``; that of
-    one which is never done has its predicate, ``"@!PT LDS"``: its class is other.
-    """
+    0 where none is known. The ``name`` of one that multiplies matrices has their extents, ``"HMMA.16816"``, that of
+    one which is never done its predicate, ``"@!PT LDS"``: its class is other."""
 
     address: int
     name: str
@@ -93,9 +92,6 @@ class Listing(NamedTuple):
     loops: tuple[tuple[int, int], ...]
 
 
-_NAME = re.compile(r"\$?_Z\w+")  # a function's, in which Numba counts what it has compiled
-
-
 def digest(listing: str) -> str:
     """Of the instructions of what ``nvdisasm -c`` prints, whatever their lines and functions are called."""
     texts = (match["text"] for line in listing.splitlines() if (match := _INSTRUCTION.match(line)))
@@ -113,7 +109,7 @@ def parse(listing: str) -> Listing:
         if label:
             labels[label[1]] = len(found)
         elif source:
-            file, number = source[1], int(source[2])
+            file, number = unquote(source[1]), int(source[2])
         elif _SECTION.match(line):
             file, number = "", 0
         else:
@@ -138,9 +134,8 @@ def parse(listing: str) -> Listing:
 
 
 def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
-    """Where the kernel's time goes, and what that is: the ``"multiply loop"`` with most multiply-adds that holds no
-    other; without one the longest innermost ``"loop"``; without any, or if something multiplies outside of them, the
-    whole ``"kernel"``."""
+    """Where the kernel's time goes: the innermost ``"multiply loop"`` with most multiply-adds; without one the
+    longest innermost ``"loop"``; without any, or if something multiplies outside of them, the whole ``"kernel"``."""
 
     def work(span: tuple[int, int]) -> int:
         return multiply_adds(names(listing.instructions[slice(*span)]))
@@ -165,8 +160,7 @@ def _innermost(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def classify(name: str) -> str:
     """The class of an instruction name such as ``"LDS"``; uniform instructions (U...) count as their plain form."""
     name = name.partition(".")[0]
-    plain = name[1:] if name.startswith("U") and name[1:] in _CLASS else name
-    return _CLASS.get(name) or _CLASS.get(plain, "other")
+    return _CLASS.get(name) or _CLASS.get(name.removeprefix("U"), "other")
 
 
 def names(instructions: Iterable[Instruction]) -> dict[str, int]:
@@ -189,8 +183,7 @@ def by_group(counts: dict[str, int]) -> dict[str, int]:
 
 
 def multiply_adds(counts: dict[str, int]) -> int:
-    """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, IDP four, HMMA.16816 64,
-    HGMMA.64x256x16 2048."""
+    """Multiply-adds of a thread's instructions, counted by name: FFMA2 does two, IDP four, HMMA.16816 64."""
 
     def each(name: str) -> int:
         matrix = _MATRIX.fullmatch(name)

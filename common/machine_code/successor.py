@@ -1,7 +1,6 @@
 """Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda: looked at without a GPU, or run on one.
 
-While a step is imported, the package stands in the place of ``numba``, so that the step's own imports find it. Tried
-with 0.6.0.
+While a step is imported, the package stands in the place of ``numba``. Tried with 0.6.0.
 """
 
 from __future__ import annotations
@@ -68,11 +67,13 @@ def save(steps: Iterable[Step], folder: Path) -> Record:
     """Compile each step for its ladder's first preset, and write the record; raises as :func:`compiled`."""
     found = {}
     for step in steps:
-        preset = problems.DEFAULT_PRESET[step.ladder]
+        one = found[step.name] = Compiled(preset=problems.DEFAULT_PRESET[step.ladder])
         try:
-            found[step.name] = recorded(step, preset)
+            kernels = [summaries.recorded(*each) for each in _assembled(step, one.preset, None)]
         except CompilerError as error:
-            found[step.name] = Compiled(preset=preset, reason=str(error))
+            kernels, one.reason = [], str(error)
+        by_name = {kernel["kernel"]: msgspec.convert(kernel, summaries.Kernel) for kernel in kernels}
+        one.kernels = list(by_name.values())
     made = Record(compiler=f"{PACKAGE} {version()}", steps=found)
     store.write_json(folder / FILE, msgspec.to_builtins(made))
     return made
@@ -86,20 +87,11 @@ def version() -> str:
 
 
 def compiled(step: Step, preset: str, file: Path | None = None) -> list[Summary]:
-    """A summary of each kernel that the step launches for a preset. Raises CompilerError, and
-    codegen.ToolMissingError without NVIDIA's assembler."""
+    """A summary of each kernel that the step launches. Raises CompilerError, codegen.ToolMissingError."""
     return [summaries.summary(*each) for each in _assembled(step, preset, file)]
 
 
-def recorded(step: Step, preset: str) -> Compiled:
-    """The kernels as the record of machine code has them. Raises as :func:`compiled`."""
-    found = [summaries.recorded(*each) for each in _assembled(step, preset, None)]
-    kernels = {one["kernel"]: msgspec.convert(one, summaries.Kernel) for one in found}
-    return Compiled(preset=preset, kernels=list(kernels.values()))
-
-
 def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch, MachineCode]]:
-    """Each kernel that the step launches."""
     version()
     from numba_cuda_mlir import cuda, tools
     from numba_cuda_mlir.descriptor import MLIRDispatcher
@@ -107,9 +99,16 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
     found: dict[tuple[Any, ...], tuple[Launch, MachineCode]] = {}
 
     def launch(kernel: Any, given: Any, arguments: tuple[Any, ...]) -> None:
-        signature = tuple(map(_type, arguments))
-        if (kernel, signature) not in found:
-            found[kernel, signature] = _compile(cuda, kernel, given, signature)
+        signature, told, name = tuple(map(_type, arguments)), kernel.targetoptions, kernel.py_func.__name__
+        if (kernel, signature) in found:
+            return
+        options = {name: told[name] for name in ("fastmath", "launch_bounds") if told[name]}
+        text, _ = cuda.compile(
+            kernel.py_func, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
+        )
+        grid, block = ((one,) if isinstance(one, int) else tuple(one) for one in given[:2])
+        made = Launch(name, kernel, grid, block, None, given[3] if len(given) > 3 else 0)
+        found[kernel, signature] = made, codegen.machine_code(made, ARCHITECTURE, text)
 
     problem = problems.preset(preset)
     card = capture.Device(capture.MULTIPROCESSORS)
@@ -127,17 +126,6 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
         except Exception as error:
             raise CompilerError(_reason(error)) from None
     return list(found.values())
-
-
-def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> tuple[Launch, MachineCode]:
-    told, name = kernel.targetoptions, kernel.py_func.__name__
-    options = {name: told[name] for name in ("fastmath", "launch_bounds") if told[name]}
-    text, _ = cuda.compile(
-        kernel.py_func, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
-    )
-    grid, block = ((one,) if isinstance(one, int) else tuple(one) for one in given[:2])
-    launch = Launch(name, None, grid, block, None, given[3] if len(given) > 3 else 0)
-    return launch, codegen.assemble(text, name, ARCHITECTURE, told.get("max_registers"))
 
 
 def _type(value: Any) -> Any:

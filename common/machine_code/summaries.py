@@ -1,7 +1,4 @@
-"""A kernel's summary: resources, what fits a multiprocessor, and what its hot loop spends its instructions on.
-
-Data only, ready for JSON; :mod:`common.report.tables` makes it readable.
-"""
+"""A kernel's summary, ready for JSON: resources, what fits a multiprocessor, what its hot loop consists of."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +19,9 @@ from common.machine_code import sass
 if TYPE_CHECKING:
     from common.machine_code import codegen
 
-# Figures of memory traffic, which machine code does not hold: whoever counts them puts ``summary["traffic"]``, a dict
-# with these keys, into a summary; the tables then show a column for each.
-TRAFFIC = {
-    "sectors_per_request": "sectors per request",
-    "conflicts": "shared wavefronts, × ideal",
-    "bytes_per_fma": "bytes per FMA",
-}
-
-# --- in the machine-code record ---
-
 
 class Line(Struct, kw_only=True):
-    """A source line of a hot loop, without its comment, and its instructions by class."""
+    """A source line, without its comment, and its instructions by class."""
 
     text: str
     mix: dict[str, Count]
@@ -48,10 +36,7 @@ class Hot(Struct, kw_only=True):
 
 
 class Kernel(Struct, kw_only=True, omit_defaults=True):
-    """A kernel for one architecture: by name all of its ``instructions``, and those of its hot ``loop``.
-
-    A record of an older workbook has no ``block``, ``occupancy`` and ``hot``, which then says nothing.
-    """
+    """A kernel for one architecture: by name all of its ``instructions``, and those of its hot ``loop``."""
 
     kernel: Name
     architecture: Name
@@ -68,13 +53,15 @@ class Kernel(Struct, kw_only=True, omit_defaults=True):
 
 # --- as commands show it ---
 
+_place = attrgetter("file", "line")  # of an instruction
+
 Summary = dict[str, Any]
 """A kernel for one architecture as it was launched, ready for JSON: the fields of a :class:`Kernel`, and
 
 ``float64``  lines of its PTX that compute in float64
 ``grid`` and ``block``, its ``threads``, and ``dynamic_shared_bytes``, as the launch asks for them
 ``hot``      :meth:`HotLoop.figures`, and what became of its source ``lines``, in ``groups`` in program order
-``traffic``  figures of its memory traffic, by the names of TRAFFIC
+``traffic``  figures of its memory traffic, if it was traced
 ``text``     its PTX, then there is little else, or its machine code
 """
 
@@ -85,8 +72,7 @@ its instructions in all and by class, or with neighbouring ``instructions``, eac
 
 @dataclass(frozen=True)
 class HotLoop:
-    """Where a kernel's time goes: ``what`` it is (:func:`sass.hot_span`), its instructions by name, and its accesses
-    of each class by width in bits. What is for each multiply-add is None where nothing multiplies."""
+    """Where a kernel's time goes (:func:`sass.hot_span`): instructions by name, accesses by class and bits."""
 
     what: str
     instructions: dict[str, int]
@@ -108,17 +94,14 @@ class HotLoop:
 
     @property
     def multiply_adds(self) -> int:
-        """Those of a thread, as in :func:`sass.multiply_adds`."""
         return sass.multiply_adds(self.instructions)
 
     @property
     def multiplies(self) -> bool:
-        """Is it a loop that multiplies?"""
         return self.what == sass.MULTIPLY_LOOP and self.multiply_adds > 0
 
     @property
     def mix(self) -> dict[str, int]:
-        """Instructions of each of :data:`sass.CLASSES` that occurs."""
         return sass.mix(self.instructions)
 
     @property
@@ -133,10 +116,10 @@ class HotLoop:
 
     @property
     def floats_per_multiply_add(self) -> float | None:
+        """Those words for each multiply-add; None where nothing multiplies."""
         return round(self.shared_floats / self.multiply_adds, 3) if self.multiply_adds else None
 
     def count(self, *names: str) -> int:
-        """Instructions of these names."""
         return sum(self.instructions.get(name, 0) for name in names)
 
     def per_multiply_add(self, count: int | None = None) -> float | None:
@@ -144,8 +127,8 @@ class HotLoop:
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
     def figures(self) -> dict[str, Any]:
-        """What a summary says of it, ready for JSON. ``as_single_loads``: ``useful`` if nothing but multiply-adds and
-        one load for each float from shared memory counted, as in a count by hand of the source line."""
+        """What a summary says of it. ``as_single_loads``: ``useful`` if nothing but multiply-adds and one load for
+        each float from shared memory counted, as in a count by hand of the source line."""
         fma, floats, shared = self.multiply_adds, self.shared_floats, self.mix.get("shared load", 0)
         return {
             "what": self.what,
@@ -161,21 +144,15 @@ class HotLoop:
 
 
 def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """Everything that is said of one kernel as it was launched; ``hot`` describes its hot loop."""
     shared = code.shared_bytes + launch.dynamic_shared_bytes
     fits = limits.occupancy(code.architecture, launch.threads, code.registers, shared)
     _, span = sass.hot_span(code.listing)
     loop = code.listing.instructions[slice(*span)]
     return {
-        "kernel": code.kernel,
-        "architecture": code.architecture,
+        **{name: value for name, value in vars(code).items() if name not in ("listing", "digest")},
         "grid": list(launch.grid),
         "block": list(launch.block),
         "threads": launch.threads,
-        "registers": code.registers,
-        "stack_bytes": code.stack_bytes,
-        "spill_bytes": code.spill_bytes,
-        "shared_bytes": code.shared_bytes,
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
         "occupancy": to_builtins(fits),
         "instructions": sass.names(code.listing.instructions),
@@ -184,8 +161,7 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
 
 
 def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """The fields of a :class:`Kernel`: what a compile task says. Source lines are without their numbers and comments,
-    which an edited word would make stale."""
+    """The fields of a :class:`Kernel`; source lines without numbers and comments, which any edit would make stale."""
     found = summary(launch, code)
     hot = found["hot"]
     lines = [{"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")]
@@ -210,12 +186,8 @@ def _source_line(file: str, line: int) -> SourceLine:
     return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
 
 
-def _place(instruction: sass.Instruction) -> tuple[str, int]:
-    return instruction.file, instruction.line
-
-
 def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
-    """For each source line, in the order of the source, how many instructions of which class it became."""
+    """Source lines in the order of the source, and how many instructions of which class each became."""
     lines = [(place, list(mine)) for place, mine in groupby(sorted(instructions, key=_place), _place)]
     return [{**_source_line(*at), "total": len(mine), "mix": sass.mix(sass.names(mine))} for at, mine in lines]
 
@@ -234,7 +206,7 @@ def shown(each: float) -> str:
 
 
 def main_compiled(kernels: Iterable[Kernel]) -> Kernel | None:
-    """The main one of these kernels, if any: a loop that multiplies goes before a straight line, however long."""
+    """The main one of these kernels: a loop that multiplies goes before a straight line, however long."""
 
     def multiply_adds(kernel: Kernel) -> tuple[bool, int]:
         hot = HotLoop.recorded(kernel)

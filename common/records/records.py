@@ -30,8 +30,7 @@ from common.timing import timing
 from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
-    from common.run.messages import Outcome
-    from common.timing.tasks import PeerResult
+    from common.run.messages import Outcome, StepResult
 
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
@@ -291,11 +290,11 @@ def record_step(record: Record, outcome: Outcome) -> None:
     record.keep("rows", str(outcome.preset), {outcome.step.name: schema.read(fields, StepRow)})
 
 
-def record_peers(record: Record, preset: str, result: PeerResult) -> None:
-    """Store a peer result's rows."""
+def record_peers(record: Record, preset: str, result: StepResult) -> None:
+    """Store a library's rows."""
     for row in result.rows:
         entry = PeerRow(
-            shape=result.shape, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
+            shape=result.shape or {}, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
             measure=timing.MEASURE_VERSION,
         )  # fmt: skip
         record.keep("rows", preset, {row.peer: entry})

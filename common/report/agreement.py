@@ -60,7 +60,7 @@ def refresh(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, 
     launched = measuring.profiled(tasks, tools.COUNTED)
     for (step, problem), (result, launches), traced in zip(pairs, launched, count(pairs), strict=True):
         kernels: dict[str, dict[str, float]] = {}
-        for name, launch in zip(result.kernels, launches, strict=True):
+        for name, launch in zip(result.launched, launches, strict=True):
             products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
             counters, before = {**launch.counters, "ffma_threads": products}, kernels.get(name, {})
             kernels[name] = {key: before.get(key, 0) + (counters[key] or 0) for key in tools.COUNTED}

@@ -1,8 +1,4 @@
-"""The process kernels run in: reads tasks, does them one by one, and answers each with its result.
-
-A task's name is a layer's and a function's: ``check.check`` is done by ``check_task`` of ``common/check/tasks.py``.
-Started by :mod:`common.run.isolate`, which outlives whatever a kernel does here.
-"""
+"""The process kernels run in: reads tasks, does them one by one, and answers each with its result."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
@@ -42,8 +37,6 @@ TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool w
 # names are put together, so that what reads imports does not count these modules as imported by this file
 MOST_NEEDED = [f"common.{name}" for name in ("machine_code.codegen", "timing.tasks", "check.tasks")]
 
-Say = Callable[[dict[str, object]], None]
-
 
 def main(line: Connection, folder: str, environment: dict[str, str], limits: tuple[int, int]) -> None:
     """Do the tasks that come through ``line`` until it ends; ``limits``: bytes of memory, and of any file."""
@@ -57,13 +50,13 @@ def main(line: Connection, folder: str, environment: dict[str, str], limits: tup
     threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True).start()
     _ready(limits)
     say = _speaker(line.send_bytes)
-    say({"ready": True})
+    say({"at": ""})
     while True:
         try:
-            number, task = pickle.loads(line.recv_bytes())
+            task = pickle.loads(line.recv_bytes())
         except (EOFError, OSError):
             os._exit(0)
-        answer(number, task, say)
+        answer(task, say)
 
 
 def watched(folder: str, limits: tuple[int, int]) -> None:
@@ -73,8 +66,8 @@ def watched(folder: str, limits: tuple[int, int]) -> None:
     _ready(limits)
     with Path(folder, RESULTS).open("ab", buffering=0) as file:
         say = _speaker(lambda data: file.write(data + b"\n"))
-        for number, task in enumerate(pickle.loads(Path(folder, TASKS).read_bytes())):
-            if answer(number, task, say).fatal:
+        for task in pickle.loads(Path(folder, TASKS).read_bytes()):
+            if answer(task, say).fatal:
                 break
 
 
@@ -97,15 +90,11 @@ def _ready(limits: tuple[int, int]) -> None:
         importlib.import_module(name)
     gc.set_threshold(100_000, 50, 50)
     gc.freeze()  # what is loaded now stays: nothing need look through it again and again
-    _tasks_of("check").ready()
-
-
-def _tasks_of(layer: str) -> ModuleType:
-    return importlib.import_module(f"common.{layer}.tasks")
+    importlib.import_module("common.check.tasks").ready()
 
 
 def _end_with_parent(folder: Path) -> None:
-    """When the harness has ended, end with all that was started here, and remove the folder."""
+    """When the harness has ended, remove the folder, and end with all that was started here."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
@@ -121,7 +110,7 @@ def end_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
-def _speaker(send: Callable[[bytes], object]) -> Say:
+def _speaker(send: Callable[[bytes], object]) -> stages.Say:
     """Sends messages as JSON, one at a time, from any thread."""
     encode, lock = json.JSONEncoder(default=to_builtins).encode, threading.Lock()  # a step file may change json
 
@@ -132,20 +121,13 @@ def _speaker(send: Callable[[bytes], object]) -> Say:
     return say
 
 
-def answer(number: int, task: Task[Result], say: Say) -> Result:
+def answer(task: Task[Result], say: stages.Say) -> Result:
     """Do a task, and answer it: with what came of it, or, from another thread, that it took too long."""
     assert task.seconds is not None  # whoever sends it says for how long
-    given: list[Result] = []
-
-    def give(result: Result) -> None:
-        given.append(result)
-        say({"number": number, "result": result.told()})
-
-    watch = stages.Watch(Path(path_of(task)), task.seconds, task.within)
-    with stages.due(watch, give, lambda stage: say({"at": stage})):
+    with stages.Watch(Path(path_of(task)), task.seconds, task.within).looking(say) as late:
         result = attempt(task)
-    if not given:
-        give(result)
+    if not late:
+        say({"result": result.told()})
     return result
 
 
@@ -159,7 +141,8 @@ def attempt(task: Task[Found]) -> Found:
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
         with stages.stage(name):
-            result: Found = getattr(_tasks_of(layer), f"{name}_task")(task)
+            tasks = importlib.import_module(f"common.{layer}.tasks")
+            result: Found = getattr(tasks, f"{name}_task")(task)
         return replace(result, seconds=round(time.monotonic() - began, 3))
     except BaseException as error:  # a file may raise SystemExit, too
         return typed(task, failure(error, Path(path_of(task))))
@@ -185,8 +168,7 @@ def failure(error: BaseException, path: Path) -> Result:
 
 
 def _blamed(error: BaseException, path: Path) -> tuple[int | None, str]:
-    """The step file's line in the innermost frame, with its text if the error arose right there; or the line that
-    Numba was working on."""
+    """The step file's innermost line, with its text if the error arose right there; or that Numba was working on."""
     line, code = None, ""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in frames:

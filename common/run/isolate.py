@@ -1,9 +1,8 @@
 """Runs tasks in child processes with a time limit for each, so that no kernel takes the harness down.
 
-Children come from the standard library's fork server, which has imported what tasks need; where there is none they
-are started from nothing. Each works in a folder of its own, is the first of a process group, with which it ends, and
-is given tasks one at a time. Tasks that touch the GPU are done by one process, the owner, one after the other. It is
-replaced when it ends, when a task leaves it in doubt, and when the code has changed.
+Children come from the standard library's fork server, which has imported what tasks need, if there is one. Each has a
+folder and a process group of its own, and is given tasks one at a time. Those that touch the GPU are done by one
+process, its owner, which is replaced when it ends, when a task leaves it in doubt, and when the code has changed.
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ FILE_BYTES = 2 << 30
 # macOS's libraries take no fork; and the fork server's socket lies in TMPDIR, with a path of at most 107 bytes
 _SHORT = len(os.fsencode(tempfile.gettempdir())) <= 75
 METHOD = "forkserver" if sys.platform.startswith("linux") and _SHORT else "spawn"
-POLL_SECONDS = 0.05
-END_SECONDS = 5.0
-_MOST_BYTES = 1 << 30  # of a result
-_LAST_WORDS = 1 << 14  # bytes of a log
+POLL_SECONDS, END_SECONDS = 0.05, 5.0
+_MOST_BYTES, _LAST_WORDS = 1 << 30, 1 << 14  # of a result, and bytes of a log
 
 Stopped = Callable[[], bool]
 
@@ -53,8 +50,7 @@ _lock = threading.RLock()  # of the standard library's processes, which are for 
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that each wait for one child process at a time, as many as :func:`common.catalog.device.workers`; what
-    is not done when it is left as a context is not begun, and ``stop`` is set."""
+    """Threads that each wait for a child process. On leaving, ``stop`` is set, and what has not begun is given up."""
 
     def __init__(self, workers: int | None = None) -> None:
         super().__init__(min(workers or device.workers(), device.workers()))
@@ -70,11 +66,8 @@ def run_groups(
 ) -> Iterator[tuple[Task[Found], Found]]:
     """Run each group of tasks in a child process of its own, ``workers`` at a time. Results come group by group."""
     with Pool(workers) as pool:
-        waiting = [
-            pool.submit(lambda tasks: list(run(tasks, without_gpu, seconds, pool.stop)), group) for group in groups
-        ]
-        for future in waiting:
-            yield from future.result()
+        for found in pool.map(lambda tasks: list(run(tasks, without_gpu, seconds, pool.stop)), groups):
+            yield from found
 
 
 def run(
@@ -84,26 +77,26 @@ def run(
     one child process, or in the owner of the GPU if they touch it.
 
     A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
-    than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.run.stages`): timed_out if the file's
-    kernel or its own code ran so long, else unjudged. The rest go on in a fresh process; but those of a file that
-    timed out get a result that says the same and that they were not tried. Other statuses: right, wrong, refused (the
-    step does not take this shape), unjudged (this machine cannot tell), unusable (not a step file).
+    than ``seconds`` (or its own) of its own time (:mod:`common.run.stages`): timed_out if the file's kernel or other
+    code ran so long, else unjudged. The rest go on in a fresh process, but those of a file that timed out are not
+    tried. Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine cannot
+    tell), unusable (not a step file).
     """
 
     def stopped() -> bool:
         return _closed.is_set() or any(stop.is_set() for stop in stops)
 
-    untried: dict[str, Result] = {}  # by file that timed out
+    untried: dict[str, str] = {}  # by file that timed out: where
     own: Child | None = None
     try:
         for task in tasks:
             if stopped():
                 return
-            path = path_of(task)
+            path, timed = path_of(task), replace(task, seconds=task.seconds or seconds)
             if path in untried and not task.alone:
-                yield task, typed(task, untried[path])
+                message = f"not tried: it gave no result in time{untried[path]}"
+                yield task, typed(task, Result(status="timed_out", message=message))
                 continue
-            timed = _timed(task, seconds)
             if task.on_gpu and not without_gpu:
                 found = _on_gpu(timed, stopped)
             else:
@@ -112,34 +105,28 @@ def run(
             if found is None:
                 return
             if path and found.status == "timed_out" and not task.alone:
-                shape = task.shape if isinstance(task, ShapeTask) else {}
-                where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
-                untried[path] = Result(status="timed_out", message=f"not tried: it gave no result in time{where}")
-            explained = found.faults
-            if path and found.status == "crashed" and not explained:
+                untried[path] = f" at {task.problem}" if isinstance(task, ShapeTask) else ""
+            if path and found.status == "crashed" and not found.faults:
                 ended = faults.of_end(str(found.message), Path(path))
-                explained = [ended] if ended else []
-            yield task, replace(found, fatal=False, faults=explained)
+                found = replace(found, faults=[ended] if ended else [])
+            yield task, replace(found, fatal=False)
     finally:
         if own:
             own.end()
 
 
-def _timed(task: Task[Found], seconds: float) -> Task[Found]:
-    return replace(task, seconds=seconds if task.seconds is None else task.seconds)
-
-
 def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) -> tuple[list[Found], str]:
-    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results, perhaps fewer than
-    tasks if it ended early, and all output. Raises TimeoutError after ``seconds``."""
+    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results, fewer if it ended
+    early, and all output. Raises TimeoutError after ``seconds``."""
     folder = _new_folder()
     try:
-        (folder / child.TASKS).write_bytes(pickle.dumps([_timed(task, seconds) for task in tasks]))
+        (folder / child.TASKS).write_bytes(pickle.dumps([replace(task, seconds=seconds) for task in tasks]))
         (folder / child.RESULTS).touch()
         imports = f"import sys; sys.path.insert(0, {str(catalog.ROOT)!r}); from common.run import child"
-        words = [*command, sys.executable, "-c", f"{imports}; child.watched{str(folder), _limits(False)}"]
+        given = str(folder), (device.memory_for_a_child(device.gpu_count() > 0), FILE_BYTES)
+        words = [*command, sys.executable, "-c", f"{imports}; child.watched{given}"]
         with _gpu_lock, (folder / child.LOG).open("wb") as output:
-            _own(None)  # a card may take one process at a time
+            cool()  # a card may take one process at a time
             tool = subprocess.Popen(
                 words, cwd=folder / child.WORK, env=_environment_of(False, folder), stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, start_new_session=os.name == "posix",
@@ -155,8 +142,8 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
                 tool.kill()
                 tool.wait()
         answers = map(_parsed, (folder / child.RESULTS).read_bytes().splitlines())
-        given = [answer["result"] for answer in answers if "result" in answer]
-        found = [typed(task, answer) for task, answer in zip(tasks, given, strict=False)]
+        results = (answer["result"] for answer in answers if "result" in answer)
+        found = [typed(task, result) for task, result in zip(tasks, results, strict=False)]
         return found, (folder / child.LOG).read_text(encoding="utf-8", errors="replace")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -171,11 +158,6 @@ def _new_folder() -> Path:
     return folder
 
 
-def _limits(without_gpu: bool) -> tuple[int, int]:
-    """Bytes of memory, and of any file, that a child may take."""
-    return device.memory_for_a_child(not without_gpu and device.gpu_count() > 0), FILE_BYTES
-
-
 def _environment_of(without_gpu: bool, folder: Path | None = None) -> dict[str, str]:
     with _lock:  # it is not this process's own while another child is started
         env = device.environment(without_gpu)
@@ -188,8 +170,7 @@ def _environment_of(without_gpu: bool, folder: Path | None = None) -> dict[str, 
 
 @contextlib.contextmanager
 def _surroundings(environment: dict[str, str]) -> Iterator[None]:
-    """What is started meanwhile, a fork server, too, imports in this environment; the workbook from the checkout.
-    Raises InterruptedError when nothing is to be started any more."""
+    """What is started meanwhile has this environment, and the checkout. Raises InterruptedError when closed."""
     paths = [str(catalog.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     with _lock:
         if _closed.is_set():
@@ -208,8 +189,7 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """What a child takes over from this process: not its main module, which may be anybody's script; and other
-    packages by the workbook's names come after it."""
+    """What a child takes over: not this process's main module, which may be anybody's; the checkout comes first."""
     data = {key: value for key, value in _prepare(name).items() if not key.startswith("init_main")}
     return {**data, "sys_path": [str(catalog.ROOT), *data["sys_path"]]}
 
@@ -227,7 +207,6 @@ class Child:
         self.code: object = None  # what it may have loaded
         self.doubtful = ""  # the file that it failed with last
         self._ready = False
-        self._number = 0
         self._ending = threading.Lock()
         self.line, theirs = multiprocessing.Pipe()
         environment = _environment_of(without_gpu, self.folder)
@@ -235,7 +214,8 @@ class Child:
             warm()  # the fork server has no child's folder in its environment
             with theirs, _surroundings(environment):
                 context: Any = multiprocessing.get_context(METHOD)
-                given = theirs, str(self.folder), environment, _limits(without_gpu)
+                memory = device.memory_for_a_child(not without_gpu and device.gpu_count() > 0)
+                given = theirs, str(self.folder), environment, (memory, FILE_BYTES)
                 self.process = context.Process(target=child.main, args=given, daemon=False)
                 self.process.start()
         except BaseException:
@@ -246,7 +226,6 @@ class Child:
 
     @property
     def waits(self) -> bool:
-        """Is it there, to be given a task?"""
         return not self.over and not connection.wait([self.process.sentinel], 0.0)
 
     def do(self, task: Task[Found], stopped: Stopped) -> Found | None:
@@ -255,42 +234,37 @@ class Child:
         result = None if answer is None else typed(task, answer)
         if result is None or result.fatal:
             self.end()
-            result = None if stopped() else result  # it may have been killed
+            return None if stopped() else result  # it may have been killed
         return result
 
     def _followed(self, task: Task[Result], stopped: Stopped) -> Result | dict[str, Any] | None:
-        """What the child answers, or what is said of one that does not. It keeps the limits itself and gives signs
-        that it does; one that is silent for long is given up."""
+        """What the child answers. It keeps the limits itself and gives signs that it does; or it is given up."""
         assert task.seconds is not None
-        self._number += 1
-        stage, sign, given = "", time.monotonic(), False
+        with contextlib.suppress(OSError):  # one that has ended is told by its end
+            self.line.send_bytes(pickle.dumps(task))
+        stage, sign = "", time.monotonic()
         while not stopped():
-            if self._ready and not given:
-                given, sign = True, time.monotonic()
-                with contextlib.suppress(OSError):  # one that has ended is told by its end
-                    self.line.send_bytes(pickle.dumps((self._number, task)))
             if connection.wait([self.line, self.process.sentinel], POLL_SECONDS):
                 try:
                     if not self.line.poll():
-                        return self._dead(stage)
+                        return self._dead()
                     answer = _parsed(self.line.recv_bytes(_MOST_BYTES))
                 except (EOFError, OSError):
-                    return self._dead(stage)
-                self._ready = self._ready or "ready" in answer
-                if "at" in answer:
-                    stage, sign = str(answer["at"]), time.monotonic()
+                    return self._dead()
                 result = answer.get("result")
-                if answer.get("number") == self._number and isinstance(result, dict) and "status" in result:
+                if isinstance(result, dict) and "status" in result:
                     return result
+                if "at" in answer:
+                    self._ready, stage, sign = True, str(answer["at"]), time.monotonic()
             waited = time.monotonic() - sign
             if not self._ready and waited > START_SECONDS:
                 message = f"the process was not there within {START_SECONDS:.0f} s"
                 return Result(status="unjudged", message=message, late=True, fatal=True)
-            if given and waited > SILENT * task.seconds:
+            if self._ready and waited > SILENT * task.seconds:
                 return stages.silent(stage)
         return None
 
-    def _dead(self, stage: str) -> Result:
+    def _dead(self) -> Result:
         """What came of the task that a process ended with, or closed its line; with the last line of its log."""
         connection.wait([self.process.sentinel], 1.0)
         with _lock:
@@ -315,7 +289,6 @@ class Child:
             self.process.kill()
 
     def end(self) -> None:
-        """End it, with its group, and remove its folder."""
         with self._ending:
             if self.over:
                 return
@@ -335,9 +308,9 @@ def _started(without_gpu: bool, stopped: Stopped) -> Child | None:
     try:
         return Child(without_gpu)
     except (EOFError, OSError):
-        if stopped():
-            return None
-        raise
+        if not stopped():
+            raise
+    return None
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
@@ -353,8 +326,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def close() -> None:
-    """Until :func:`reopen` nothing is started; whatever runs is killed, and whoever waits for it tidies up. Safe in a
-    signal's handler."""
+    """Until :func:`reopen` nothing is started; whatever runs is killed. Safe in a signal's handler."""
     _closed.set()
     for one in list(_living):
         one.kill()
@@ -364,7 +336,6 @@ def close() -> None:
 
 
 def reopen() -> None:
-    """Take back :func:`close`."""
     _closed.clear()
 
 
@@ -384,35 +355,26 @@ def _end_all() -> None:
 
 # --- the process that owns the GPU ---
 
-_gpu_lock = threading.Lock()  # whoever holds it has the GPU
+_gpu_lock = threading.RLock()  # whoever holds it has the GPU
 _owner: Child | None = None
 
 
-def _own(heir: Child | None) -> None:
-    """Another process, or none, owns the GPU from now on; under the lock."""
-    global _owner
-    if _owner is not None:
-        _owner.end()
-    _owner = heir
-
-
 def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
-    """Do a task in the process that owns the GPU."""
+    global _owner
     with _gpu_lock:
         if stopped():
             return None
         path, owner, code = path_of(task), _owner, _code()
         if owner is None or not owner.waits or owner.doubtful not in ("", path) or owner.code != code:
-            _own(None)
-            owner = _started(False, stopped)
-            _own(owner)
+            cool()
+            _owner = owner = _started(False, stopped)
         if owner is None:
             return None
         owner.code = code
         result = owner.do(task, stopped)
         # what was wrong may have written anywhere
-        fine = result is not None and result.status in ("right", "refused", "unjudged")
-        owner.doubtful = owner.doubtful if fine else path or "a task"
+        if result is None or result.status not in ("right", "refused", "unjudged"):
+            owner.doubtful = path or "a task"
         return result
 
 
@@ -427,5 +389,8 @@ def _code() -> object:
 
 def cool() -> None:
     """End the process that owns the GPU."""
+    global _owner
     with _gpu_lock:
-        _own(None)
+        if _owner is not None:
+            _owner.end()
+        _owner = None

@@ -1,8 +1,8 @@
 """What child processes are asked, and what they answer.
 
-Each kind of task is a :class:`Task` with its own fields, tagged with its name: ``check.check`` is done by
-``check_task`` of ``common/check/tasks.py``. A task travels as a pickle; what comes back is JSON, read as the type of
-the task's results: a child runs a file that may say anything, and reading JSON runs nothing. Paths are absolute.
+Each kind of task is a :class:`Task` tagged with its name: ``check.check`` is done by ``check_task`` of
+``common/check/tasks.py``. A task travels as a pickle; what comes back is JSON, read as the type of the task's
+results: a child runs a file that may say anything, and reading JSON runs nothing. Paths are absolute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from common.catalog.schema import Amount, Count, Name, Positive
 from common.explain.faults import Fault
 from common.machine_code.summaries import Summary
 
-SIGN_SECONDS = 1.0  # a process that is at work says so this often
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
 MAX_SECONDS = 4.0  # that launches are repeated for, to time them
 
@@ -44,8 +43,7 @@ class Finding:
 
 
 class Timing(Struct, frozen=True, omit_defaults=True):
-    """Milliseconds per launch; ``median_error`` is the median's 95% half-width over the median. ``sm_mhz``: the
-    multiprocessors' clock meanwhile; None without NVML."""
+    """Milliseconds per launch; ``median_error``: the median's 95% half-width over the median; ``sm_mhz``: a clock."""
 
     median_ms: Positive
     p20_ms: Positive
@@ -57,8 +55,7 @@ class Timing(Struct, frozen=True, omit_defaults=True):
 
 
 class Paired(Struct, frozen=True):
-    """Two launches timed in turn: ``ratio`` is the first's time over the second's, the median over pairs, with its
-    error as in a :class:`Timing`."""
+    """Two launches timed in turn: ``ratio`` is the first's time over the second's, the median over pairs."""
 
     first: Timing
     second: Timing
@@ -74,6 +71,16 @@ class Beside(Paired, frozen=True):
     peer: str
 
 
+class Library(Struct):
+    """A library's time: its name and precision, version and memory layout, and the kernels that it launches."""
+
+    peer: str
+    library: str
+    layout: str
+    timing: Timing
+    kernels: list[str] = field(default_factory=list)
+
+
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a task; the results of most tasks have more. What a field's default stands for is not said."""
 
@@ -85,13 +92,14 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     late: bool = False  # it was not judged for want of time
 
     def told(self) -> dict[str, Any]:
-        """The fields that say something, as they stand in JSON."""
-        told = [(field, getattr(self, field.name)) for field in structs.fields(self)]
+        """The fields that say something, as they stand in JSON; of an :class:`Outcome` the result's alone."""
+        fields = structs.fields(StepResult if isinstance(self, StepResult) else self)
+        told = [(field, getattr(self, field.name)) for field in fields]
         return {field.name: value for field, value in told if value != field.default}
 
 
 class StepResult(Result, frozen=True, kw_only=True):
-    """What came of a task on a step's file: from the child process to the terminal, and to JSON."""
+    """What came of a task on a step or a problem: from the child process to the terminal, and to JSON."""
 
     # of all that check
     shape: Shape | None = None  # the extents that ran
@@ -121,6 +129,8 @@ class StepResult(Result, frozen=True, kw_only=True):
     lacking: str | None = None  # why there is none
     pairs: dict[str, Paired] | None = None  # with others, by their names: their times are the first
     gpu: str | None = None  # its name
+    rows: Sequence[Library] = ()  # of libraries in a step's place
+    launched: Sequence[str] = ()  # names of the kernels, in order
 
     # the code that ran, as common.catalog.sources.provenance says it
     source: str | None = None
@@ -136,7 +146,6 @@ class StepResult(Result, frozen=True, kw_only=True):
 
     @property
     def time(self) -> Timing:
-        """The ``timing`` of a file that was timed."""
         assert self.timing is not None
         return self.timing
 
@@ -152,25 +161,17 @@ class Outcome(StepResult, frozen=True, kw_only=True):
     def of(cls, step: Step, problem: Problem, preset: str | None, result: StepResult) -> Outcome:
         return cls(step=step, problem=problem, preset=preset, **result.told())
 
-    def told(self) -> dict[str, Any]:
-        """The result's fields alone, as they stand in JSON."""
-        told = StepResult.told(self)
-        return {name: value for name, value in told.items() if name not in ("step", "problem", "preset")}
-
     @property
     def fine(self) -> bool:
-        """Right, or refused by the step, or left for a GPU to judge."""
-        return self.status in ("right", "refused", "unjudged")
+        return self.status in ("right", "refused", "unjudged")  # the last is left for a GPU
 
     @property
     def left_out(self) -> bool:
-        """Has the GPU no room for it? That holds nothing back."""
-        return self.needed_bytes is not None
+        return self.needed_bytes is not None  # the GPU has no room for it, which holds nothing back
 
     @property
     def elsewhere(self) -> bool:
-        """Does the step require another GPU than this machine's?"""
-        return self.requires is not None
+        return self.requires is not None  # another GPU than this machine's
 
     @property
     def reasons(self) -> list[str]:
@@ -179,15 +180,6 @@ class Outcome(StepResult, frozen=True, kw_only=True):
             return []
         findings = [f"{item.kind}: {item.message}" for item in self.findings]
         return findings + ([f"{self.status}: {self.message}"] if self.message else [])
-
-
-class LaunchResult(Result, frozen=True, kw_only=True):
-    """The kernels that were launched, in order, the extents, and the code that ran."""
-
-    shape: Shape = field(default_factory=dict)
-    source: str = ""
-    helpers: dict[str, str] = field(default_factory=dict)
-    kernels: Sequence[str] = ()
 
 
 class Answer(Result, frozen=True, kw_only=True):
@@ -204,9 +196,9 @@ Found = TypeVar("Found", bound=Result, covariant=True)
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with a result of type ``Found``."""
 
-    alone: ClassVar[bool] = False  # what becomes of one such task is no sign for the others of its file
     gpu: ClassVar[bool] = False  # the process that owns the GPU does it
 
+    alone: bool = False  # what becomes of it is no sign for the other tasks of its file
     # limits of its own time (common.run.stages): for each stage, and for all together; None: those of whoever runs it
     seconds: float | None = None
     within: float | None = None
@@ -217,7 +209,6 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 
     @property
     def kind(self) -> str:
-        """Its name, ``check.check``."""
         return str(self.__struct_config__.tag)
 
 
@@ -250,19 +241,15 @@ def at(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]
 
 def typed(task: Task[Found], result: object) -> Found:
     """What came of the task, of the type that stands in ``class Check(ShapeTask[StepResult])``: from JSON, a crash if
-    it is of another type, or of a :class:`Result` that no child gave."""
+    it is of another type; or from a :class:`Result`."""
     named = [part for base in getattr(type(task), "__orig_bases__", ()) for part in get_args(base)]
-    kinds: list[type] = [part for part in named if isinstance(part, type)]
-    kind: type[Found] = (kinds or [Result])[0]
+    kind: type[Found] = next((part for part in named if isinstance(part, type)), Result)
     if isinstance(result, Result):
         return kind(**result.told())
     try:
         return schema.read(result, kind)
     except schema.SchemaError as error:
         return kind(status="crashed", message=f"{task.kind} gave no result: {error}")
-
-
-# --- tasks on steps ---
 
 
 class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check"):
@@ -309,18 +296,19 @@ class Rival(Struct, frozen=True, kw_only=True):
 
 
 class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
-    """How fast is a file beside others, by name? With none it is timed alone."""
+    """Is a file right, with this ``tile``, and how fast beside others, by name? With none it is timed alone."""
 
     gpu: ClassVar[bool] = True
-    against: dict[str, Rival]
+    against: dict[str, Rival] = field(default_factory=dict)
+    tile: Tile = field(default_factory=dict)
+    most_seconds: float = MAX_SECONDS
 
 
-class Sweep(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.sweep"):
-    """Is a file right with one ``tile``, and how fast?"""
+class Peer(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.peer"):
+    """How fast are NVIDIA's libraries at one shape? There is no file."""
 
     gpu: ClassVar[bool] = True
-    alone: ClassVar[bool] = True  # another tile is another kernel
-    tile: Tile
+    path: str = ""
 
 
 class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
@@ -329,7 +317,7 @@ class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
     gpu: ClassVar[bool] = True
 
 
-class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="timing.launch"):
+class Launch(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.launch"):
     """Launch a file's kernels once, for tools that watch."""
 
     gpu: ClassVar[bool] = True
@@ -365,8 +353,4 @@ class Ask(Task[Answer], frozen=True, kw_only=True, tag="check.ask"):
 
     function: Callable[..., object]
     given: tuple[object, ...] = ()
-    touches_gpu: bool = True  # then the process that owns the GPU calls it
-
-    @property
-    def on_gpu(self) -> bool:
-        return self.touches_gpu
+    on_gpu: bool = True

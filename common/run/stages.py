@@ -1,8 +1,7 @@
 """Which stage of its work a process is at, and what a child process may take: memory, file sizes, time by stage.
 
 What counts is the time that a task itself takes: its process's processor time, or the clock while a GPU's kernel
-runs; of a process that sleeps a tenth of the clock. So a machine that is busy is not taken for a kernel that does not
-end. Only a kernel that ran, or the file's own Python code, is suspected of that.
+runs; of a process that sleeps a tenth of the clock. So a busy machine is not taken for a kernel that does not end.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from pathlib import Path
 
 from common.catalog import device
 from common.explain import faults
-from common.run.messages import SIGN_SECONDS, Result
+from common.run.messages import Result
 
 KERNEL, ORACLE, COMPILE, IMPORTS = "kernel", "oracle", "compiler", "imports"
-TICK_SECONDS = 0.1
+TICK_SECONDS, SIGN_SECONDS = 0.1, 1.0  # how often the time is counted, and how often a process says what it is at
 ALL = 4  # times a stage's limit: that of a task with all its stages
-
 _MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the process was stopped
 _ASLEEP = 0.1  # of the clock: what counts of a process that uses less
 _WORDS = {
@@ -31,6 +29,7 @@ _WORDS = {
     "inputs": "the drawing of operands",
     **dict.fromkeys((COMPILE, "compile", "prepare", "summarise"), "the compiler"),
 }  # fmt: skip
+Say = Callable[[dict[str, object]], None]  # sends a message
 _open: list[str] = []
 _sign = 0
 
@@ -53,9 +52,6 @@ def advance() -> None:
     _sign += 1
 
 
-# --- limits ---
-
-
 def confine(memory_bytes: int, file_bytes: int) -> None:
     """Limit memory and the size of any file, where the system can; no crash leaves a core file."""
     if os.name != "posix":
@@ -69,34 +65,8 @@ def confine(memory_bytes: int, file_bytes: int) -> None:
             resource.setrlimit(what, (limit, limit))
 
 
-@contextmanager
-def due(watch: Watch, answer: Callable[[Result], None], sign: Callable[[str], None]) -> Iterator[None]:
-    """Watch what happens meanwhile: ``answer`` is given, by another thread, what took too long, with its stage and
-    line; until then ``sign`` is told the stage now and then."""
-    done = threading.Event()
-
-    def look() -> None:
-        told = time.monotonic()
-        while not done.wait(TICK_SECONDS):
-            late = watch.tick()
-            if late and not done.is_set():
-                answer(late)
-                return
-            if time.monotonic() - told > SIGN_SECONDS:
-                told = time.monotonic()
-                sign(watch.stage)
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()  # it says nothing any more
-
-
 class Watch:
-    """The time of one task on the file at ``path``, done by the thread that makes this: so many ``seconds`` for each
+    """The time of a task on the file at ``path``, done by the thread that makes this: so many ``seconds`` for each
     part that gives a sign (:func:`advance`), and ``within`` for all together; None: a few times as much."""
 
     def __init__(self, path: Path, seconds: float, within: float | None = None) -> None:
@@ -108,6 +78,31 @@ class Watch:
         self._clock, self._spent = time.monotonic(), time.process_time()
         self._sign = -1
         self._own = self._all = 0.0
+
+    @contextmanager
+    def looking(self, say: Say) -> Iterator[list[Result]]:
+        """Meanwhile another thread says the stage, or what took too long, which then is in the list that it gives."""
+        done = threading.Event()
+        late: list[Result] = []
+
+        def look() -> None:
+            told = time.monotonic()
+            while not late and not done.wait(TICK_SECONDS):
+                found = self.tick()
+                if found and not done.is_set():
+                    late.append(found)
+                    say({"result": found.told()})
+                elif time.monotonic() - told > SIGN_SECONDS:
+                    told = time.monotonic()
+                    say({"at": self.stage})
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield late
+        finally:
+            done.set()
+            thread.join()  # it says nothing any more
 
     def tick(self) -> Result | None:
         """Count what was spent since; the result if it is too much."""
@@ -125,7 +120,7 @@ class Watch:
             return self._endless(line)
         if self._own > self.seconds or self._all > self._within:
             spent = self._own if self._own > self.seconds else self._all
-            return _unjudged(f"{_said(stage)} was not done after {spent:.0f} s", round(self._all, 3))
+            return _unjudged(stage, f"was not done after {spent:.0f} s", self._all)
         return None
 
     def _stage(self) -> tuple[str, int | None]:
@@ -154,13 +149,9 @@ def silent(stage: str) -> Result:
     if stage in ("", IMPORTS, KERNEL):
         message = "no sign of life: one operation that does not end?"
         return Result(status="timed_out", message=message, fatal=True)
-    return _unjudged(f"no sign of life, last from {_said(stage)}")
+    return _unjudged(stage, "gave no sign of life")
 
 
-def _unjudged(why: str, seconds: float | None = None) -> Result:
-    message = f"{why}; values were not compared"
-    return Result(status="unjudged", message=message, fatal=True, late=True, seconds=seconds)
-
-
-def _said(stage: str) -> str:
-    return _WORDS.get(stage, f"the stage {stage!r}")
+def _unjudged(stage: str, why: str, seconds: float = 0.0) -> Result:
+    message = f"{_WORDS.get(stage, f'the stage {stage!r}')} {why}; values were not compared"
+    return Result(status="unjudged", message=message, fatal=True, late=True, seconds=round(seconds, 3) or None)

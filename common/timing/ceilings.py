@@ -1,17 +1,15 @@
 """This GPU's ceilings, measured: copy bandwidth, FP32 multiply-add rate, and what its tensor cores reach.
 
-Tensor cores multiply random data, as zeros take less power and so run faster. ``mma.sync`` multiplies fragments that
-stay in registers, from compute capability 8.0 on; ``wgmma`` tiles that stay in shared memory, on 9.0 alone. Both
-instructions are those of the lessons' helpers.
+Tensor cores multiply random data, as zeros take less power and so run faster: ``mma.sync`` fragments that stay in
+registers, from compute capability 8.0 on; ``wgmma`` tiles that stay in shared memory, on 9.0 alone.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -28,6 +26,11 @@ COPY_THREADS, COPY_LOADS = 512, 4
 FMA_THREADS, FMA_BLOCKS_PER_MULTIPROCESSOR = 256, 8
 FMA_ROUNDS, FMA_UNROLL, FMA_CHAINS = 2048, 16, 8
 INSTRUCTIONS = ("mma", "wgmma")
+# What is multiplied on tensor cores, by which instruction: the depth of one along k.
+DEPTHS = {
+    "mma_f16": 16, "mma_tf32": 8, "mma_s8": 32,
+    "wgmma_f16": 16, "wgmma_tf32": 8, "wgmma_s8": 32, "wgmma_e4m3": 32,
+}  # fmt: skip
 MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR = 256, 2
 MMA_ROUNDS = 4096  # of wgmma, too
 ROWS, COLUMNS = 2, 4  # of fragments: each of A meets each of B, so eight sums are on their way
@@ -40,8 +43,7 @@ GROUP_BYTES, LEADING_BYTES = 1024, 16
 
 
 class Ceilings(Struct, kw_only=True, omit_defaults=True):
-    """Copy bandwidth in GB/s (bytes read plus written) and multiply-add rates in GFLOP/s, with their timings; those
-    of tensor cores by instruction and kind."""
+    """Copy bandwidth in GB/s (bytes read plus written), multiply-add rates in GFLOP/s (see DEPTHS), and timings."""
 
     copy_gbs: Positive
     fma_gflops: Positive
@@ -70,7 +72,6 @@ def _toolkit(name: str) -> Any:
 
 
 def kernels() -> tuple[Any, Any]:
-    """The copy and the multiply-add kernel."""
     from numba import cuda, float32, float64, uint32
 
     unroll, unrolled = _toolkit("unroll").unroll, _toolkit("unroll").unrolled
@@ -114,8 +115,8 @@ _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 def peak(
     ceilings: Ceilings, problem: Problem, precision: str = "fp32", instructions: Sequence[str] = INSTRUCTIONS
 ) -> float | None:
-    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem, None if not measured: that
-    of the FP32 units, or of tensor cores by the fastest of these instructions that the card has."""
+    """The multiply-add rate in GFLOP/s that bounds a step on a problem, None if not measured: that of the FP32 units,
+    or of tensor cores by the fastest of these instructions that the card has."""
     kind, products = _PRODUCTS[precision]
     if problem.input_dtype in _KIND_OF:
         kind, products = _KIND_OF[problem.input_dtype], 1
@@ -127,17 +128,19 @@ def peak(
 
 def complete(ceilings: Ceilings, capability: str) -> bool:
     """Are there all that a GPU of this compute capability has?"""
-    names = [f"{one}_{kind.name}_gflops" for one, kind in _on(capability)]
-    return all(getattr(ceilings, name) is not None for name in names)
+    return all(getattr(ceilings, f"{name}_gflops") is not None for name in products(capability))
 
 
 def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: str) -> Ceilings:
     """Those of the current GPU, in ``room`` bytes; ``capability`` is its compute capability, such as ``"9.0"``."""
     from numba import cuda
 
-    def timed(run: Callable[[], object]) -> Timing:
-        run()
-        return stopwatch.measure(run)
+    found: dict[str, Any] = {}
+
+    def time(name: str, unit: str, work: float, launch: Callable[[], object]) -> None:
+        launch()
+        found[name] = stopwatch.measure(launch)
+        found[f"{name}_{unit}"] = work / found[name].median_ms / 1e6
 
     copy, multiply_add = kernels()
     per_block = COPY_LOADS * COPY_THREADS
@@ -148,98 +151,66 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
         part = source[start : start + numbers.size]
         part.copy_to_device(numbers[: part.size])
     target = cuda.device_array_like(source)
-    copy_time = timed(lambda: copy[blocks, COPY_THREADS](source, target))
-    bytes_moved = 2 * source.nbytes
+    found["copy_bytes"] = 2 * source.nbytes
+    time("copy", "gbs", found["copy_bytes"], partial(copy[blocks, COPY_THREADS], source, target))
 
-    blocks_fma = multiprocessors * FMA_BLOCKS_PER_MULTIPROCESSOR
-    out = cuda.device_array(blocks_fma * FMA_THREADS, np.float32)
-    factor, summand = np.float32(0.999), np.float32(0.001)
-    fma_time = timed(lambda: multiply_add[blocks_fma, FMA_THREADS](factor, summand, FMA_ROUNDS, out))
-    fma_flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * blocks_fma * FMA_THREADS
+    blocks = multiprocessors * FMA_BLOCKS_PER_MULTIPROCESSOR
+    out = cuda.device_array(blocks * FMA_THREADS, np.float32)
+    found["fma_flops"] = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * out.size
+    given = np.float32(0.999), np.float32(0.001), FMA_ROUNDS, out
+    time("fma", "gflops", found["fma_flops"], partial(multiply_add[blocks, FMA_THREADS], *given))
 
-    tensor_cores: dict[str, Any] = {}
-    for instruction, kind in _on(capability):
-        launched = grid(instruction, multiprocessors)
-        out = cuda.device_array(math.prod(launched), np.float32)
-        words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
-        time = timed(partial(kernel(instruction, kind)[launched], words, MMA_ROUNDS, out))
-        rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
-        tensor_cores |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
-    return Ceilings(
-        copy_gbs=bytes_moved / copy_time.median_ms / 1e6,
-        copy_bytes=bytes_moved,
-        copy=copy_time,
-        fma_gflops=fma_flops / fma_time.median_ms / 1e6,
-        fma_flops=fma_flops,
-        fma=fma_time,
-        **tensor_cores,
-    )
+    for name in products(capability):
+        each, threads = grid(name)
+        blocks = multiprocessors * each
+        out = cuda.device_array(blocks * threads, np.float32)
+        words = cuda.to_device(random_words(name, (A_BYTES + B_BYTES) // 4))
+        # a warp multiplies, or four
+        multiplied = 16 * 8 * ROWS * COLUMNS // 32 if name.startswith("mma") else 64 * 256 * WGMMA_STEPS // 128
+        flops = 2 * multiplied * DEPTHS[name] * MMA_ROUNDS * out.size
+        time(name, "gflops", flops, partial(kernel(name)[blocks, threads], words, MMA_ROUNDS, out))
+    return Ceilings(**found)
 
 
 # --- tensor cores ---
 
 
-class Kind(NamedTuple):
-    """A kind of multiplication; ``depth`` is along k of one of its ``instructions``."""
-
-    name: str
-    depth: int
-    instructions: tuple[str, ...] = INSTRUCTIONS
+def products(capability: str) -> list[str]:
+    """Those of DEPTHS that a GPU of this compute capability has."""
+    has = {"mma": int(capability.split(".")[0]) >= 8, "wgmma": capability == "9.0"}
+    return [name for name in DEPTHS if has[name.split("_")[0]]]
 
 
-KINDS = (Kind("f16", 16), Kind("tf32", 8), Kind("s8", 32), Kind("e4m3", 32, ("wgmma",)))
+def grid(name: str) -> tuple[int, int]:
+    """Blocks for each multiprocessor, and threads in each."""
+    return (MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS) if name.startswith("mma") else (1, WGMMA_THREADS)
 
 
-def instructions(capability: str) -> tuple[str, ...]:
-    """Which of ``mma`` and ``wgmma`` a GPU of this compute capability has."""
-    if capability == "9.0":
-        return INSTRUCTIONS
-    return INSTRUCTIONS[:1] if int(capability.split(".")[0]) >= 8 else ()
-
-
-def _on(capability: str) -> list[tuple[str, Kind]]:
-    """All that a GPU of this compute capability multiplies on tensor cores, and by what."""
-    return [(one, kind) for one in instructions(capability) for kind in KINDS if one in kind.instructions]
-
-
-def kernel(instruction: str, kind: Kind) -> Any:
-    """The kernel ``(words, rounds, out)``; ``words`` are those of :func:`random_words`."""
-    return _mma(kind) if instruction == "mma" else _wgmma(kind)
-
-
-def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
-    """Blocks, and threads in each."""
-    if instruction == "mma":
-        return multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS
-    return multiprocessors, WGMMA_THREADS
-
-
-def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
-    """Floating-point operations of a launch on :func:`grid`; a warp multiplies, or four."""
-    threads = math.prod(grid(instruction, multiprocessors))
-    multiplied = 16 * 8 * ROWS * COLUMNS if instruction == "mma" else 64 * 256 * WGMMA_STEPS
-    return 2 * multiplied * kind.depth * MMA_ROUNDS * threads // (32 if instruction == "mma" else 128)
-
-
-def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
+def random_words(name: str, count: int) -> np.ndarray[Any, Any]:
     """``count`` uint32 words of normals: two of float16, one that TF32 has, four of e4m3, or int8, times 32."""
     normals = np.random.default_rng(0).standard_normal(4 * count)
-    if kind.name == "s8":
+    if name.endswith("s8"):
         return np.clip(np.rint(32 * normals), -128, 127).astype(np.int8).view(np.uint32)
-    if kind.name == "e4m3":
+    if name.endswith("e4m3"):
         return codes.held(normals, codes.E4M3).view(np.uint32)
-    if kind.name == "f16":
+    if name.endswith("f16"):
         return normals[: 2 * count].astype(np.float16).view(np.uint32)
     return normals[:count].astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
-def _mma(kind: Kind) -> Any:
+def kernel(name: str) -> Any:
+    """The kernel ``(words, rounds, out)`` of one of DEPTHS; ``words`` are those of :func:`random_words`."""
+    instruction, kind = name.split("_")
+    return _mma(kind) if instruction == "mma" else _wgmma(kind)
+
+
+def _mma(kind: str) -> Any:
     from numba import cuda, float32, int32, uint32
 
     cores, unroll, unrolled = _toolkit("mma"), _toolkit("unroll").unroll, _toolkit("unroll").unrolled
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
-    multiply = {"f16": cores.mma_m16n8k16, "tf32": cores.mma_m16n8k8, "s8": cores.mma_m16n8k32_s8}[kind.name]
-    value = int32 if kind.name == "s8" else float32
+    multiply = {"f16": cores.mma_m16n8k16, "tf32": cores.mma_m16n8k8, "s8": cores.mma_m16n8k32_s8}[kind]
+    value = int32 if kind == "s8" else float32
 
     @cuda.jit(launch_bounds=(MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR))
     @unroll
@@ -266,13 +237,13 @@ def _mma(kind: Kind) -> Any:
     return mma_sync
 
 
-def _wgmma(kind: Kind) -> Any:
+def _wgmma(kind: str) -> Any:
     from numba import cuda, float32, int32, uint32, uint64
 
     hopper, unroll, unrolled = _toolkit("hopper"), _toolkit("unroll").unroll, _toolkit("unroll").unrolled
     a_words, all_words, columns = A_BYTES // 4, (A_BYTES + B_BYTES) // 4, 2 * WGMMA_SUMS
-    multiply = getattr(hopper, f"wgmma_{kind.name}")
-    value = int32 if kind.name == "s8" else float32
+    multiply = getattr(hopper, f"wgmma_{kind}")
+    value = int32 if kind == "s8" else float32
 
     @cuda.jit(launch_bounds=(WGMMA_THREADS, 1))
     @unroll

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,20 @@ from common.check.run import TIME_SECONDS, beyond
 from common.machine_code import successor
 from common.run import isolate, messages
 from common.run.messages import Outcome, StepResult, at
+from common.timing import peers, timing, tools
 from common.timing import tasks as timetasks
-from common.timing import timing, tools
 from common.timing.ceilings import Ceilings
 
-QUICK_SECONDS = 1.0
-WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
-WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each step
+Pairs = list[tuple[Step, str]]  # steps on presets
+
+QUICK_SECONDS, SWEEP_SECONDS = 1.0, 1.0  # of launches, at most
+SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not to be compared
+WATCHED_SECONDS = 550.0  # under a profiler or sanitizer, if there are so many launches that it is not less:
+WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each launch
 
 
 def measure(
-    pairs: list[tuple[Step, str]],
-    file: Path | None = None,
-    libraries: Iterable[str] = (),
-    ceilings: bool = False,
-    quick: bool = False,
+    pairs: Pairs, file: Path | None = None, libraries: Iterable[str] = (), ceilings: bool = False, quick: bool = False
 ) -> Generator[tuple[str, Any], None, None]:
     """Measure on the GPU; raises NoGpuError without one.
 
@@ -42,28 +40,27 @@ def measure(
     reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library.
     """
     device.require_gpu("timing")
-    left_out = [pair for pair in pairs if beyond(pair[0])]
-    pairs = [pair for pair in pairs if pair not in left_out]
+    able = [pair for pair in pairs if not beyond(pair[0])]
     if ceilings:
         yield "ceilings", measure_device()[1]
     outcomes: list[Outcome] = []
-    for outcome in _timed(pairs, file, quick):
+    for outcome in _timed(able, file, quick):
         outcomes.append(outcome)
         yield "step", outcome
     for preset in libraries:
         problem = problems.preset(preset)
-        peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape())
+        peer = messages.Peer(ladder=problem.ladder, shape=problem.shape())
         ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
         yield "library", (preset, library)
     for outcome in _timed(at_a_low_clock(outcomes), file, quick):
         yield "step", outcome
-    for step, preset in left_out:
-        refused = StepResult(status="refused", message=beyond(step), requires=step.requires)
-        yield "step", Outcome.of(step, problems.preset(preset), preset, refused)
+    for step, preset in pairs:
+        if why := beyond(step):
+            refused = StepResult(status="refused", message=why, requires=step.requires)
+            yield "step", Outcome.of(step, problems.preset(preset), preset, refused)
 
 
-def _timed(pairs: list[tuple[Step, str]], file: Path | None, quick: bool) -> Iterator[Outcome]:
-    """Time steps, preset by preset, each at the size that runs here, which may be smaller than the preset's."""
+def _timed(pairs: Pairs, file: Path | None, quick: bool) -> Iterator[Outcome]:
     presets = list(dict.fromkeys(preset for _, preset in pairs))
     pairs = sorted(pairs, key=lambda pair: presets.index(pair[1]))
     most = QUICK_SECONDS if quick else timing.MAX_SECONDS
@@ -74,17 +71,22 @@ def _timed(pairs: list[tuple[Step, str]], file: Path | None, quick: bool) -> Ite
         )
         for step, preset in pairs
     ]  # fmt: skip
-    for (step, preset), (_, result) in zip(pairs, isolate.run(tasks, False, TIME_SECONDS), strict=False):
-        shape = result.shape or problems.preset(preset).shape()
-        yield Outcome.of(step, problems.from_shape(step.ladder, shape), preset, result)
+    return _outcomes(pairs, tasks)
 
 
-def at_a_low_clock(outcomes: list[Outcome]) -> list[tuple[Step, str]]:
-    """Which were timed while the clock was far below that of most; of FP32 steps, whose clock does not follow their
-    heat."""
+def _outcomes(pairs: Pairs, tasks: Sequence[messages.ShapeTask[StepResult]]) -> Iterator[Outcome]:
+    """What came of each pair's task, with the size that ran, which may be smaller than the preset's."""
+    results = isolate.run(tasks, False, TIME_SECONDS)
+    for (step, preset), task, (_, result) in zip(pairs, tasks, results, strict=False):
+        yield Outcome.of(step, problems.from_shape(step.ladder, result.shape or task.shape), preset, result)
+
+
+def at_a_low_clock(outcomes: list[Outcome]) -> Pairs:
+    """Which FP32 steps, whose clock does not follow their heat, were timed at a clock far below that of most."""
     fp32 = [one for one in outcomes if one.timing is not None and not _beside(one.step, one.problem)]
-    slow = timing.slow([one.time.sm_mhz for one in fp32])
-    return [(one.step, one.preset or "") for one, behind in zip(fp32, slow, strict=True) if behind]
+    known = [one for one in fp32 if one.time.sm_mhz]
+    median = statistics.median([one.time.sm_mhz or 0 for one in known]) if known else 0
+    return [(one.step, one.preset or "") for one in known if (one.time.sm_mhz or 0) < SLOW * median]
 
 
 def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -92,14 +94,14 @@ def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return list({(outcome.step.name, outcome.preset): outcome for outcome in outcomes}.values())
 
 
-def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
+def time_steps(pairs: Pairs, file: Path | None = None) -> Iterator[Outcome]:
     """Check at full size and time each (step, preset), preset by preset; needs a GPU."""
-    yield from (outcome for _, outcome in measure(pairs, file))
+    return (outcome for _, outcome in measure(pairs, file))
 
 
 def _beside(step: Step, problem: Problem) -> str:
-    """In which precision a step is timed in turn with the library: that of a step for tensor cores; else empty. FP32
-    times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds."""
+    """In which precision a step is timed in turn with the library; empty: it is not. FP32 times agree from run to
+    run, those of tensor cores follow the card's heat: only a ratio holds."""
     return step.precision if catalog.on_tensor_cores(step, problem) else ""
 
 
@@ -109,9 +111,8 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     return run.ask("the GPU could not be measured", timetasks.ceilings)
 
 
-def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
-    """The errors of steps on matrices, and of cuBLAS; a step that requires another GPU is left out. Raises as
-    :func:`measure_device` does."""
+def measure_accuracy(steps: list[Step]) -> tuple[list[peers.Measured], dict[str, Code]]:
+    """The errors of steps that run here, and of cuBLAS; by step the code. Raises as :func:`measure_device` does."""
     device.require_gpu("measuring errors")
     files = {step.name: str(step.path) for step in steps if not beyond(step)}
     return run.ask("the errors could not be measured", timetasks.accuracy, files)
@@ -120,15 +121,13 @@ def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
 def measure_epilogues(step: Step, preset: str, ways: str) -> timetasks.EpiloguesResult:
     """The times of a step on a preset with each epilogue of the module ``ways``; raises as :func:`measure_device`."""
     device.require_gpu("timing epilogues")
-    failed = f"{step.name} on {preset}: the epilogues could not be timed"
     given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
-    return run.ask(failed, timetasks.epilogues, *given)
+    return run.ask(f"{step.name} on {preset}: the epilogues could not be timed", timetasks.epilogues, *given)
 
 
-def time_compilers(pairs: list[tuple[Step, str]]) -> Iterator[Outcome]:
+def time_compilers(pairs: Pairs) -> Iterator[Outcome]:
     """Each step on its preset by both compilers, each checked before: an outcome's ``pairs`` has numba-cuda's time
-    first. Raises NoGpuError, ToolError without the successor or for a step that is not right by both.
-    """
+    first. Raises NoGpuError, ToolError without the successor or for a step that is not right by both."""
     device.require_gpu("timing two compilers")
     try:
         successor.version()
@@ -139,115 +138,95 @@ def time_compilers(pairs: list[tuple[Step, str]]) -> Iterator[Outcome]:
         rival = messages.Rival(path=str(step.path), compiler=device.NUMBA_CUDA)
         place, against = at(step, problems.preset(preset)), {device.NUMBA_CUDA: rival}
         tasks.append(messages.Pair(**place, compiler=device.MLIR, against=against))
-    for (step, preset), (_, result) in zip(pairs, isolate.run(tasks, False, TIME_SECONDS), strict=False):
-        problem = problems.from_shape(step.ladder, result.shape or problems.preset(preset).shape())
-        outcome = Outcome.of(step, problem, preset, result)
-        if result.pairs is None:
-            raise tools.ToolError(f"{step.name}: {'; '.join(outcome.reasons) or 'of another size by one of them'}")
+    for outcome in _outcomes(pairs, tasks):
+        if outcome.pairs is None:
+            why = "; ".join(outcome.reasons) or "of another size by one of them"
+            raise tools.ToolError(f"{outcome.step.name}: {why}")
         yield outcome
 
 
-def tunables(step: Step, preset: str) -> timetasks.TunablesResult:
-    """A step's tile constants on a preset. Raises ValueError if it has none to sweep."""
+def tunables(step: Step, preset: str) -> tuple[dict[str, list[int]], messages.Tile]:
+    """The values to try of a step's tile constants, and those that it ships with. Raises ValueError without any."""
     given = str(step.path), step.ladder, problems.preset(preset).shape()
-    result = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
-    if not result.tunables:
+    values, shipped = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
+    if not values:
         raise ValueError(f"{step.name}: has no TUNABLES to sweep")
-    return result
+    return values, shipped
 
 
-def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
-    """Every combination of the tunables' values."""
-    return [dict(zip(tunables, values, strict=True)) for values in itertools.product(*tunables.values())]
-
-
-def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
-    """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
-    Raises ValueError if it is not of that form, or names what the step does not have."""
-    if text is None:
-        return tunables
-    try:
-        named = {
-            name: list(dict.fromkeys(map(int, numbers.split(","))))
-            for name, numbers in (word.split("=") for word in text.split())
-        }
-    except ValueError:
-        raise ValueError(f"--values {text!r}: must be NAME=INTEGER,INTEGER,... for each") from None
-    if not named or named.keys() - tunables.keys():
-        raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
-    return {name: [value] for name, value in shipped.items()} | named
+def tiles(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> list[messages.Tile]:
+    """Every combination of the tunables' values; with ``text`` (``"NAME=1,2 ..."``) of those that it names, the rest
+    as shipped. Raises ValueError if it is not of that form, or names what the step does not have."""
+    values: dict[str, list[int]] = tunables
+    if text is not None:
+        try:
+            words = dict(word.split("=") for word in text.split())
+            named = {name: list(dict.fromkeys(map(int, numbers.split(",")))) for name, numbers in words.items()}
+        except ValueError:
+            raise ValueError(f"--values {text!r}: must be NAME=INTEGER,INTEGER,... for each") from None
+        if not named or named.keys() - tunables.keys():
+            raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
+        values = {name: [value] for name, value in shipped.items()} | named
+    return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
 def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
     """Check and time a step with each tile; needs a GPU."""
     device.require_gpu("a sweep")
-    tasks = [messages.Sweep(**at(step, problems.preset(preset)), tile=tile) for tile in tiles]
+    place = at(step, problems.preset(preset))
+    tasks = [messages.Pair(**place, tile=tile, alone=True, most_seconds=SWEEP_SECONDS) for tile in tiles]
     for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
         yield tile, result
 
 
-@dataclass(frozen=True)
-class Profiled:
-    """Hardware counters of a step's kernels on a preset; shape and code as launched."""
-
-    step: Step
-    preset: str
-    kernels: list[tools.Counters]
-    shape: dict[str, int]
-    code: Code
-
-
-def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
-    """Each pair, launched once under ncu. Raises NoGpuError, ToolError (counters cannot be read), TimeoutError."""
+def profile_steps(pairs: Pairs) -> list[tuple[Outcome, list[tools.Counters]]]:
+    """Each pair, launched once under ncu, with its kernels' counters. Raises NoGpuError, ToolError, TimeoutError."""
     device.require_gpu("profiling")
     # without the tool, which would count these launches, too
     sizes = [messages.Size(**at(step, problems.preset(preset))) for step, preset in pairs]
     tasks = []
-    for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
+    for size in _outcomes(pairs, sizes):
         if size.status != "right":
-            raise tools.ToolError(f"{step.name}: {size.message}")
-        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size.shape or {}))))
+            raise tools.ToolError(f"{size.step.name}: {size.message}")
+        tasks.append(messages.Launch(**at(size.step, size.problem)))
     profiles = []
-    for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
-        problem = problems.from_shape(step.ladder, result.shape)
-        tensor = catalog.on_tensor_cores(step, problem)
-        kernels = [tools.named(*one, problem, tensor) for one in zip(result.kernels, read, strict=True)]
-        code = Code(source=result.source, helpers=result.helpers)
-        profiles.append(Profiled(step, preset, kernels, result.shape, code))
+    for (step, preset), task, (result, read) in zip(pairs, tasks, profiled(tasks), strict=True):
+        tensor = catalog.on_tensor_cores(step, task.problem)
+        kernels = [tools.named(*one, task.problem, tensor) for one in zip(result.launched, read, strict=True)]
+        profiles.append((Outcome.of(step, task.problem, preset, result), kernels))
     return profiles
 
 
 def profiled(
     tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.METRICS
-) -> list[tuple[messages.LaunchResult, list[tools.Launch]]]:
+) -> list[tuple[StepResult, list[tools.Launch]]]:
     """Launch all in one process under ncu; each one's result, and what ncu read of its kernels. Raises ToolError
     naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError."""
-    command = tools.ncu(None if counters is tools.METRICS else counters)
-    seconds = min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * len(tasks))
-    results, output = isolate.watched(tasks, command, seconds)
-    tools.require_permission(output)
+    results, output = _watched(tasks, tools.ncu(counters))
     for task, result in zip(tasks, results, strict=False):
         if result.status != "right":
             raise tools.ToolError(f"{task.step}: {result.message}")
     if len(results) < len(tasks):
         said = " ".join(output.split())[-300:] or "no output"
         raise tools.ToolError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
-    found = iter(tools.parse(output, counters))
-    read = [list(itertools.islice(found, len(result.kernels))) for result in results]
-    for task, result, mine in zip(tasks, results, read, strict=True):
-        if not mine or len(mine) < len(result.kernels):
-            raise tools.ToolError(f"{task.step}: ncu read {len(mine)} of {len(result.kernels)} kernels")
-    return list(zip(results, read, strict=True))
+    launches, read = iter(tools.parse(output, counters)), []
+    for task, result in zip(tasks, results, strict=True):
+        read.append((result, list(itertools.islice(launches, len(result.launched)))))
+        if not 0 < len(result.launched) == len(read[-1][1]):
+            raise tools.ToolError(f"{task.step}: ncu read {len(read[-1][1])} of {len(result.launched)} kernels")
+    return read
+
+
+def _watched(tasks: Sequence[messages.Launch], command: list[str]) -> tuple[list[StepResult], str]:
+    return isolate.watched(tasks, command, min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * len(tasks)))
 
 
 def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
     """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
     Raises NoGpuError, ToolError when a tool does not run, TimeoutError."""
     device.require_gpu("the sanitizer run")
-    with ThreadPoolExecutor(len(tools.TOOLS)) as pool:
-        # most of the time is compilation, so the tools run side by side
-        totals = list(pool.map(lambda tool: _sanitize(tool, steps)[0], tools.TOOLS))
-    for tool, total in zip(tools.TOOLS, totals, strict=True):
+    for tool in tools.TOOLS:
+        total, _ = _sanitize(tool, steps)
         for step in steps:
             # all at once is quick; only errors are traced to their step
             count, report = _sanitize(tool, [step]) if total else (0, "")
@@ -256,8 +235,7 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
 
 def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
     tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
-    seconds = min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * len(steps))
-    results, output = isolate.watched(tasks, tools.sanitizer(tool), seconds)
+    results, output = _watched(tasks, tools.sanitizer(tool))
     failed = [result for result in results if result.status not in ("right", "refused")]
     count = tools.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
     if failed or len(results) < len(tasks):

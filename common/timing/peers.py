@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
@@ -19,18 +19,8 @@ from common.catalog import catalog, device, problems, reference
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, loading
-from common.run.messages import Beside, Timing
+from common.run.messages import Beside, Library, Timing
 from common.timing.timing import Stopwatch
-
-
-class Library(Struct):
-    """A library's time: its name and precision, version and memory layout, and the kernels that it launches."""
-
-    peer: str
-    library: str
-    layout: str
-    timing: Timing
-    kernels: list[str] = field(default_factory=list)
 
 
 class Errors(Struct, kw_only=True, omit_defaults=True):
@@ -52,8 +42,16 @@ class Measured(Struct, kw_only=True):
     library: str = ""
 
 
+class _Torch:
+    """PyTorch, imported when it is first used: it takes seconds, and may not be there."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("torch"), name)
+
+
+torch: Any = _Torch()
 Array = NDArray[Any]
-Variant = tuple[str, Callable[[], Any], Callable[[Any], Any]]
+Variant = tuple[str, Callable[[], Any], Callable[[Any], Any] | None]
 TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
 BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
@@ -75,35 +73,30 @@ def precisions(problem: Problem) -> tuple[str, ...]:
 
 
 def available() -> bool:
-    """Is PyTorch installed?"""
     return importlib.util.find_spec("torch") is not None
 
 
 def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:
-    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two.
-
-    A precision that runs out of the GPU's memory is named in ``lacking``. A result but TF32's is held to the error
-    bound of the lessons' kernels, at random positions: RuntimeError if it exceeds that (its sums were not FP32).
-    """
-    import torch
-
+    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two. What
+    runs out of the GPU's memory is named in ``lacking``. Results but TF32's are held to the error bound of the
+    lessons' kernels, at random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
     problem = _theirs(problem)
     library, require_precise = _library(problem), _oracle(problem, seed)
     x, weight = _normals(problem, seed)
     rows = []
     for precision in precisions(problem):
         _choose(precision)
-        best: tuple[str, Timing] | None = None
+        found: list[tuple[str, Timing]] = []
         check = require_precise if precision != "TF32" else None
         with _unless_full():
             for layout, timing, _ in _timed(problem, x, weight, stopwatch, check):
-                if best is None or timing.median_ms < best[1].median_ms:
-                    best = layout, timing
+                found.append((layout, timing))
                 torch.cuda.empty_cache()
-        if best is None:
-            lacking.append(f"{library} {precision} ran out of GPU memory")
-        else:
+        if found:
+            best = min(found, key=lambda one: one[1].median_ms)
             rows.append(Library(f"{library} {precision}", version(problem), *best))
+        else:
+            lacking.append(f"{library} {precision} ran out of GPU memory")
     # last, as a profiler that has run may slow what comes after it
     for row in rows:
         _choose(row.peer.split()[-1])
@@ -117,13 +110,11 @@ def _timed(
     **limits: Any,
 ) -> Iterator[tuple[str, Timing, Callable[[], Any]]]:  # fmt: skip
     """Each memory layout, the time of a call, whose result is checked before, and the call."""
-    import torch
-
     for layout, run, to_output in _variants(problem, x, weight):
         result = run()
         torch.cuda.synchronize()
         if check:
-            check(to_output(result))
+            check(to_output(result) if to_output else result)
         del result
         yield layout, stopwatch.measure(run, **limits), run
 
@@ -131,8 +122,6 @@ def _timed(
 @contextmanager
 def _unless_full() -> Iterator[None]:
     """Pass over what the GPU's memory does not suffice for; PyTorch keeps nothing afterwards."""
-    import torch
-
     try:
         yield
     except Exception as error:
@@ -146,9 +135,8 @@ def _unless_full() -> Iterator[None]:
 def measure_beside(
     launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch
 ) -> Beside | None:
-    """Time a step's ``launch``, which must have run before, in turn with the library, so that both meet the same
-    clock frequency and heat. The library's time is the first: ``ratio`` above 1 says that the step is faster.
-    ``precision`` is one of :data:`common.catalog.catalog.PRECISIONS`. None if the library runs out of memory."""
+    """Time a step's ``launch``, which must have run before, in turn with the library, whose time is the first:
+    ``ratio`` above 1 says that the step is faster. None if the library runs out of memory."""
     wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
     with _unless_full():
         if (problem, wanted) not in loading.beside:  # once for all steps on the problem
@@ -163,8 +151,7 @@ def measure_beside(
 def fastest(
     problem: Problem, stopwatch: Stopwatch, precision: str | None = None, seed: int = 2
 ) -> tuple[str, Callable[..., Any]]:
-    """The memory layout in which the library is faster, and the call, on random operands; in the problem's first
-    precision unless another is asked for."""
+    """The memory layout in which the library is faster, and the call; by default in the first precision."""
     problem = _theirs(problem)
     x, weight = _normals(problem, seed)
     _choose(precision or precisions(problem)[0])
@@ -175,8 +162,6 @@ def fastest(
 
 def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
     """Name with precision, version and result of cuBLAS's product of two float32 matrices, in each precision."""
-    import torch
-
     for kind in (Gemm, Hgemm, Bfgemm):
         problem = kind(M=a.shape[0], N=b.shape[1], K=a.shape[1])
         x, weight = (
@@ -191,9 +176,6 @@ def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
 
 
 def version(problem: Problem) -> str:
-    """Of the library that computes the problem."""
-    import torch
-
     if _library(problem) == "cuDNN":
         number = int(torch.backends.cudnn.version())
         return f"cuDNN {number // 10000}.{number % 10000 // 100}.{number % 100}, PyTorch {torch.__version__}"
@@ -206,8 +188,6 @@ def _library(problem: Problem) -> str:
 
 def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
     """Input and weight, normals drawn on the GPU, in the problem's dtypes; of int8, 32 times such numbers."""
-    import torch
-
     generator = torch.Generator("cuda").manual_seed(seed)
 
     def drawn(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -224,15 +204,11 @@ def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
 
 def _type(dtype: np.dtype[Any]) -> Any:
     """PyTorch's, of a problem's: it has a bfloat16."""
-    import torch
-
     return torch.bfloat16 if dtype == UINT16 else getattr(torch, dtype.name)
 
 
 def _choose(precision: str) -> None:
     """Let the library compute with this precision and no less."""
-    import torch
-
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
     torch.backends.cudnn.allow_tf32 = precision == "TF32"
@@ -242,8 +218,6 @@ def _choose(precision: str) -> None:
 
 def _kernels(run: Callable[[], Any]) -> list[str]:
     """Names of the GPU kernels that the call launches: they say how the library computes. Empty if unreadable."""
-    import torch
-
     run()  # cuDNN tries its algorithms at the first call
     try:
         with warnings.catch_warnings():
@@ -258,40 +232,30 @@ def _kernels(run: Callable[[], Any]) -> list[str]:
 
 
 def _variants(problem: Problem, first: Any, second: Any) -> Iterator[Variant]:
-    """Layout name, the call to time, and how to bring its result to the problem's output layout."""
-    import torch
-
-    functional: Any = torch.nn.functional
-
-    def same(result: Any) -> Any:
-        return result
-
+    """Layout name, the call to time, and what brings its result to the problem's output layout, if it is not."""
     if isinstance(problem, Gemm) and problem.input_dtype == INT8:
-        yield "B K-major", partial(torch._int_mm, first, second.t().contiguous().t()), same
+        yield "B K-major", partial(torch._int_mm, first, second.t().contiguous().t()), None
     elif isinstance(problem, Gemm) and problem.input_dtype == UINT8:
         a, b = (part.view(torch.float8_e4m3fn) for part in (first, second.t().contiguous()))
         one = torch.ones((), device=first.device)
         scaled = partial(torch._scaled_mm, a, b.t(), one, one, out_dtype=torch.float32)
-        yield "B K-major, fast accumulation", partial(scaled, use_fast_accum=True), same
-        yield "B K-major", partial(scaled, use_fast_accum=False), same
+        yield "B K-major, fast accumulation", partial(scaled, use_fast_accum=True), None
+        yield "B K-major", partial(scaled, use_fast_accum=False), None
     elif isinstance(problem, Gemm):
-        yield "row-major", partial(torch.matmul, first, second), same
+        yield "row-major", partial(torch.matmul, first, second), None
         if problem.input_dtype == UINT16:
-            yield "B K-major", partial(torch.matmul, first, second.t().contiguous().t()), same
+            yield "B K-major", partial(torch.matmul, first, second.t().contiguous().t()), None
     elif isinstance(problem, Conv2d):
         for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
             tensors = (tensor.to(memory_format=memory_format) for tensor in (first, second))
-            yield layout, partial(functional.conv2d, *tensors), same
+            yield layout, partial(torch.nn.functional.conv2d, *tensors), None
     elif isinstance(problem, Convolution):
         yield from _convolutions(problem, first, second)
 
 
 def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Variant]:
     """As :func:`_variants`: the convolution, or one of its two gradients."""
-    import torch
-
-    functional: Any = torch.nn.functional
-    g = problem.geometry
+    functional, g = torch.nn.functional, problem.geometry
     planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
     axes = slice(1, 3) if planar else slice(0, 3)
     options = {name: tuple(g[at : at + 3])[axes] for at, name in ((0, "stride"), (3, "padding"), (6, "dilation"))}
@@ -326,7 +290,6 @@ def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Var
 
 def _oracle(problem: Problem, seed: int) -> Callable[[Any], None]:
     """Raises RuntimeError if a result, in the problem's output layout, is further off than FP32 sums may be."""
-    import torch
     from numba import cuda
 
     positions = arrays.sample_positions(problem, 2000, seed)

@@ -1,40 +1,25 @@
-"""What child processes do to measure: steps, libraries, ceilings, errors and tile constants, on the GPU.
-
-``time_task`` does the task ``timing.time``, and so on. Numba is imported inside: it takes long.
-"""
+"""What child processes do to measure: ``time_task`` does ``timing.time``. Numba is imported inside: it takes long."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, lessontext, problems, sources
+from common.catalog import catalog, device, lessontext, limits, problems, sources
 from common.check import loading
 from common.run import messages, stages
-from common.run.messages import LaunchResult, Result, Shape, StepResult, Task, Tile
+from common.run.messages import Shape, StepResult, Tile
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
-SWEEP_SECONDS = 1.0
-
-
-class TunablesResult(Struct, frozen=True, kw_only=True):
-    """The values to try of each tile constant, and those that the file ships with."""
-
-    tunables: dict[str, list[int]]
-    shipped: Tile
-
-
-class PeerResult(Result, frozen=True, kw_only=True):
-    shape: Shape = field(default_factory=dict)
-    rows: Sequence[peers.Library] = ()
+Timed = messages.Time | messages.Pair
 
 
 class EpiloguesResult(Struct, frozen=True, kw_only=True):
@@ -47,21 +32,6 @@ class EpiloguesResult(Struct, frozen=True, kw_only=True):
     library: str
 
 
-class AccuracyResult(Struct, frozen=True, kw_only=True):
-    """``products``, and by step the code that ran."""
-
-    products: list[peers.Measured]
-    code: dict[str, sources.Code]
-
-
-class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="timing.peer"):
-    """How fast are NVIDIA's libraries at one shape?"""
-
-    gpu: ClassVar[bool] = True
-    ladder: str
-    shape: dict[str, int]
-
-
 @cache
 def _stopwatch() -> timing.Stopwatch:
     with stages.stage("context"):
@@ -69,12 +39,8 @@ def _stopwatch() -> timing.Stopwatch:
         return timing.Stopwatch(device.l2_bytes())
 
 
-Timed = messages.Time | messages.Pair | messages.Sweep
-
-
 def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepResult, Any, Any]:
-    """Check a module at full size by samples: the result, a bench of it, and the operands. The operands wait for the
-    next file on this problem. If it is right they are normals, to be timed."""
+    """Check a module at full size by samples: the result, a bench, and the operands, normals if it is right."""
     from common.check import check, fullsize
 
     with stages.stage("full-size check"):
@@ -93,7 +59,6 @@ def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepR
 
 @loading.spared
 def time_task(task: messages.Time) -> StepResult:
-    """Check one file at full size by samples, then time it."""
     from numba import cuda
 
     from common.check import check
@@ -115,20 +80,13 @@ def time_task(task: messages.Time) -> StepResult:
         if task.beside and peers.available():
             beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
             lacking = None if beside else "the library that it is timed in turn with ran out of GPU memory"
-    path = Path(task.path)
-    now = sources.provenance(path)
+    now = sources.provenance(Path(task.path))
     return replace(
-        result,
-        timing=measured,
-        beside=beside,
-        lacking=lacking,
+        result, timing=measured, beside=beside, lacking=lacking, first_launch_ms=first_launch_ms,
         prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
-        first_launch_ms=first_launch_ms,
         workspace_bytes=_nbytes(bench.step.workspace),
-        source=now.source,
-        helpers=now.helpers or {},
-        imports=sources.imported_steps(path),
-    )
+        source=now.source, helpers=now.helpers or {}, imports=sources.imported_steps(Path(task.path)),
+    )  # fmt: skip
 
 
 def _cold(action: Callable[[], object]) -> float:
@@ -145,11 +103,16 @@ def _cold(action: Callable[[], object]) -> float:
 
 def pair_task(task: messages.Pair) -> StepResult:
     """Check one file at full size by samples, then time it in turn with each other of ``against``: ``pairs`` has, by
-    the same names, the other's time first. With no other, ``timing`` has the file's own.
-    """
+    the same names, the other's time first; with no other, ``timing`` its own. ``refused``: a tile too large."""
     from common.check import check
 
-    result, bench, operands = _verified(task, loading.load(task))
+    module, tile = loading.load_tiled(task, task.tile)
+    try:
+        result, bench, operands = _verified(task, module, tile)
+    except limits.LaunchLimitError as error:
+        if not task.tile:
+            raise
+        return StepResult(status="refused", message=str(error))
     if result.status != "right":
         return result
     bench.prepare()
@@ -167,35 +130,17 @@ def pair_task(task: messages.Pair) -> StepResult:
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)
-    alone = None if pairs else stopwatch.measure(bench.launch)
+    alone = None if pairs else stopwatch.measure(bench.launch, max_seconds=task.most_seconds)
     return replace(result, timing=alone, pairs=pairs, gpu=device.current_gpu().name)
 
 
-def tunables(path: str, ladder: str, shape: dict[str, int]) -> TunablesResult:
-    """The tile constants a file lets a sweep vary."""
+def tunables(path: str, ladder: str, shape: dict[str, int]) -> tuple[dict[str, list[int]], Tile]:
+    """The values to try of each tile constant that a file lets a sweep vary, and those that it ships with."""
     module = catalog.load(Path(path), ladder)
     found = {name: list(values) for name, values in getattr(module, "TUNABLES", {}).items()}
     choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
     shipped = choose(problems.from_shape(ladder, shape)) if choose else vars(module)
-    return TunablesResult(tunables=found, shipped={name: shipped[name] for name in found})
-
-
-def sweep_task(task: messages.Sweep) -> StepResult:
-    """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
-    from numba.cuda.cudadrv.driver import CudaAPIError
-
-    module, tile = loading.load_tiled(task, task.tile)
-    try:
-        result, bench, _ = _verified(task, module, tile)
-    except CudaAPIError as error:
-        if "OUT_OF_RESOURCES" not in str(error):
-            raise
-        return StepResult(status="refused", message="the block needs more registers than a multiprocessor has")
-    if result.status == "right":
-        bench.prepare()
-        bench.launch()
-        result = replace(result, timing=_stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS))
-    return result
+    return found, {name: shipped[name] for name in found}
 
 
 def size_task(task: messages.Size) -> StepResult:
@@ -203,19 +148,18 @@ def size_task(task: messages.Size) -> StepResult:
     return StepResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
 
 
-def launch_task(task: messages.Launch) -> LaunchResult:
-    """Launch a file's kernels once, for tools that watch from outside. No margins: an access beyond an array must
-    leave its allocation to be seen."""
+def launch_task(task: messages.Launch) -> StepResult:
+    """Launch a file's kernels once, for tools that watch: without margins, as they see what leaves an allocation."""
     from numba import cuda
 
     from common.catalog import inputs
     from common.check import check
     from common.machine_code import capture
 
-    kernels: list[str] = []  # in the order of their launches
+    launched: list[str] = []
 
     def counted(self: Any, *args: Any) -> Any:
-        kernels.append(self.dispatcher.py_func.__name__)
+        launched.append(self.dispatcher.py_func.__name__)
         return call(self, *args)
 
     problem = loading.fitted(task.problem, loading.room())
@@ -225,19 +169,18 @@ def launch_task(task: messages.Launch) -> LaunchResult:
         bench.launch()
     cuda.synchronize()
     now, shape = sources.provenance(Path(task.path)), problem.shape()
-    return LaunchResult(status="right", shape=shape, source=now.source, helpers=now.helpers or {}, kernels=kernels)
+    return StepResult(status="right", shape=shape, source=now.source, helpers=now.helpers or {}, launched=launched)
 
 
-def peer_task(task: Peer) -> PeerResult:
-    """Time cuBLAS or cuDNN on a problem."""
+def peer_task(task: messages.Peer) -> StepResult:
     from numba import cuda
 
     loading.drop()
     cuda.current_context()
-    problem = loading.fitted(problems.from_shape(task.ladder, task.shape), loading.room())
+    problem = loading.fitted(task.problem, loading.room())
     lacking: list[str] = []
     rows = peers.measure(problem, _stopwatch(), lacking)
-    return PeerResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
+    return StepResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
 
 
 def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> EpiloguesResult:
@@ -258,7 +201,6 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> Epilo
 
 
 def ceilings() -> tuple[device.Gpu, Ceilings]:
-    """What this GPU is, and its ceilings."""
     from common.timing import ceilings
 
     loading.drop()
@@ -266,19 +208,17 @@ def ceilings() -> tuple[device.Gpu, Ceilings]:
     return gpu, ceilings.measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
 
 
-def accuracy(files: dict[str, str]) -> AccuracyResult:
-    """The errors of steps on matrices, by their names the files, and of cuBLAS."""
+def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sources.Code]]:
+    """The errors of steps on matrices, by their names the files, and of cuBLAS; and by step the code that ran."""
     loading.drop()
     accuracy = import_module(lessontext.read(catalog.LESSONS).measured_by["accuracy"])
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
     code = {name: sources.provenance(Path(path)) for name, path in files.items()}
-    return AccuracyResult(products=accuracy.measure(steps), code=code)
+    return accuracy.measure(steps), code
 
 
 def _nbytes(workspace: Any) -> int:
-    if workspace is None:
-        return 0
     if isinstance(workspace, list | tuple):
-        return sum(_nbytes(item) for item in workspace)
-    return int(workspace.nbytes)
+        return sum(map(_nbytes, workspace))
+    return 0 if workspace is None else int(workspace.nbytes)

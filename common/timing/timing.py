@@ -14,7 +14,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.catalog import device
 from common.catalog.schema import Count, Name
 from common.check import loading
 from common.run.messages import MAX_SECONDS as MAX_SECONDS
@@ -23,19 +22,14 @@ from common.run.messages import Timing as Timing
 
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
-MIN_REPEATS = 10
-MIN_PAIRS = 6
+MIN_REPEATS, MIN_PAIRS = 10, 6
 FEW_REPEATS, LONG_MS, LONG_IN_SHORT_MS = 3, 300.0, 100.0  # of a launch that takes longer, or in `make all`
 WARM_UP_SECONDS, SETTLED_BY_SECONDS = 0.1, 1.0  # at least, and at most
 SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
-BATCH = 5
-BATCH_SECONDS = 1.0  # of launches that are queued together
+BATCH, BATCH_SECONDS = 5, 1.0  # launches that are queued together, and how long they last at most
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _SM = 1  # NVML_CLOCK_SM
-_PCI_ID = 64  # characters
-
-SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not to be compared
 
 
 def summarise(samples_ms: list[float]) -> Timing:
@@ -52,13 +46,10 @@ def summarise(samples_ms: list[float]) -> Timing:
 
 
 def collect(
-    sample: Callable[[int], list[float]],
-    clock: Callable[[], float] = time.perf_counter,
-    target_error: float = TARGET_ERROR,
-    min_repeats: int = MIN_REPEATS,
-    max_seconds: float = MAX_SECONDS,
+    sample: Callable[[int], list[float]], clock: Callable[[], float] = time.perf_counter,
+    target_error: float = TARGET_ERROR, min_repeats: int = MIN_REPEATS, max_seconds: float = MAX_SECONDS,
     long_ms: float = LONG_MS,
-) -> Timing:
+) -> Timing:  # fmt: skip
     """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known to ``target_error`` and
     ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or ``max_seconds`` have passed."""
     samples: list[float] = []
@@ -73,11 +64,10 @@ def collect(
 
 class Fused(Struct, kw_only=True, omit_defaults=True):
     """An epilogue's times in ms, in turn: ``alone`` the fused kernel's and the convolution's without one;
-    ``separate`` and ``eager`` those of two kernels and PyTorch's, whose ``layout`` it is, and the fused kernel's.
-    ``saved_bytes``: of global memory's traffic."""
+    ``separate`` and ``eager`` two kernels' and PyTorch's (in ``layout``), and the fused one's."""
 
     epilogue: Name
-    saved_bytes: Count
+    saved_bytes: Count  # of traffic
     alone: Paired
     separate: Paired
     eager: Paired | None = None
@@ -85,15 +75,10 @@ class Fused(Struct, kw_only=True, omit_defaults=True):
 
 
 def collect_pairs(
-    sample: Callable[[bool], tuple[float, float]],
-    clock: Callable[[], float] = time.perf_counter,
-    target_error: float = TARGET_ERROR,
-    min_pairs: int = MIN_PAIRS,
-    max_seconds: float = MAX_SECONDS,
+    sample: Callable[[bool], tuple[float, float]], clock: Callable[[], float] = time.perf_counter, **limits: Any
 ) -> Paired:
     """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known, as
-    :func:`collect` does: it holds where neither time does, as both meet the same clock frequency and heat. Which of
-    them runs first alternates."""
+    :func:`collect` does: both meet the same clock frequency and heat. Which of them runs first alternates."""
     pairs: list[tuple[float, float]] = []
 
     def ratio(_: int) -> list[float]:
@@ -101,24 +86,21 @@ def collect_pairs(
         pairs.append((first, second))
         return [first / second]
 
-    found = collect(ratio, clock, target_error, min_pairs, max_seconds)
+    found = collect(ratio, clock, min_repeats=MIN_PAIRS, **limits)
     first, second = (summarise(list(times)) for times in zip(*pairs, strict=True))
     return Paired(first, second, found.median_ms, found.p20_ms, found.p80_ms, found.median_error)
 
 
 class Stopwatch:
-    """Times launches on the default stream of the current GPU, which Numba and PyTorch share.
-
-    Before each launch the L2 cache is overwritten, which also gives the host time to queue it. If the GPU gets
-    there first all the same, the samples are dropped, and the cache is overwritten more often from then on.
-    """
+    """Times launches on the default stream of the current GPU, which Numba and PyTorch share. Before each the L2
+    cache is overwritten, which also gives the host time to queue it; more often once the GPU got there first."""
 
     def __init__(self, l2_bytes: int) -> None:
         from numba import cuda
 
         self._cuda = cuda
         self._scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
-        self._nvml = Nvml()
+        self._clock = _clock_reader()
         self._clocks: list[int] = []  # megahertz
         self._queue = [(cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)]
         self._lead = 1  # overwrites before each launch
@@ -139,7 +121,7 @@ class Stopwatch:
                 launch()
                 end.record()
                 late |= start.query()  # the GPU was here before all of the launch, and its end, was queued
-            if clock := self._nvml.clock():  # while the GPU is busy
+            if clock := self._clock():  # while the GPU is busy
                 self._clocks.append(clock)
             self._cuda.synchronize()
             if not late or self._lead >= MAX_LEAD:
@@ -147,8 +129,7 @@ class Stopwatch:
             self._lead *= 2
 
     def _warm_up(self, *calls: Callable[[], object]) -> float:
-        """Call in turn until the clock has settled: the medians of two parts, each half of WARM_UP_SECONDS, agree.
-        The seconds of a turn."""
+        """Call in turn until the medians of two parts of WARM_UP_SECONDS agree. The seconds of a turn."""
         began = end = time.perf_counter()
         before = math.inf
         self._clocks.clear()
@@ -191,41 +172,16 @@ class Stopwatch:
         return replace(pairs, first=self._clocked(pairs.first), second=self._clocked(pairs.second))
 
 
-class Nvml:
-    """Reads the clock of Numba's current GPU by NVML, which comes with the driver."""
-
-    def __init__(self) -> None:
-        self._device: Any = None
-        try:
-            self._library = ctypes.CDLL(_LIBRARY)
-            found = ctypes.c_void_p()
-            if self._library.nvmlInit_v2() == 0 and (
-                self._library.nvmlDeviceGetHandleByPciBusId_v2(_pci_bus_id(), ctypes.byref(found)) == 0
-            ):
-                self._device = found
-        except (OSError, AttributeError):  # an NVML that lacks a function counts as none
-            pass
-
-    def clock(self) -> int:
-        """Megahertz of the multiprocessors, to be read while kernels run; 0 if NVML does not say."""
-        mhz = ctypes.c_uint(0)
-        if self._device is not None:
-            self._library.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(mhz))
-        return mhz.value
-
-
-def _pci_bus_id() -> bytes:
-    """That of Numba's current GPU: NVML counts others than CUDA_VISIBLE_DEVICES names."""
+def _clock_reader() -> Callable[[], int]:
+    """Says the clock of Numba's current GPU in megahertz, by NVML, while kernels run; 0 if that does not say."""
     from numba import cuda
 
-    driver, handle, name = device.loaded(), ctypes.c_int(), ctypes.create_string_buffer(_PCI_ID)
-    driver.cuDeviceGet(ctypes.byref(handle), int(cuda.get_current_device().id))
-    driver.cuDeviceGetPCIBusId(name, _PCI_ID, handle)
-    return name.value
-
-
-def slow(clocks: Sequence[int | None]) -> list[bool]:
-    """Which of a run's rows were timed at a clock far below the median of all."""
-    known = [mhz for mhz in clocks if mhz]
-    least = SLOW * statistics.median(known) if known else 0.0
-    return [mhz is not None and 0 < mhz < least for mhz in clocks]
+    gpu, mhz = ctypes.c_void_p(), ctypes.c_uint(0)
+    try:
+        nvml = ctypes.CDLL(_LIBRARY)
+        name = cuda.get_current_device().uuid.encode()
+        failed = nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(name, ctypes.byref(gpu))
+        read = nvml.nvmlDeviceGetClockInfo
+    except (OSError, AttributeError):  # an NVML that lacks a function counts as none
+        return lambda: 0
+    return lambda: 0 if failed or read(gpu, _SM, ctypes.byref(mhz)) else mhz.value

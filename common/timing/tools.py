@@ -1,5 +1,4 @@
-"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), with what they say of the bottleneck, and
-compute-sanitizer."""
+"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), with what they say; compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -31,17 +30,8 @@ STALLS = {
     "drain": "waiting for stores at the end",
     "branch_resolving": "waiting for a branch",
 }
-# of compute-sanitizer: what each looks for
-TOOLS = {
-    "memcheck": "accesses outside arrays, misaligned accesses",
-    "racecheck": "shared-memory races",
-    "initcheck": "reads of global memory that nothing wrote",
-    "synccheck": "barriers that not all threads reach",
-}
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")  # of compute-sanitizer
 _STALL_METRICS = {name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
-NO_PERMISSION = (
-    "ncu may not read the counters: ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
-)
 
 
 class ToolError(RuntimeError):
@@ -53,8 +43,8 @@ class UnavailableError(ToolError):
 
 
 class Counters(Struct, kw_only=True, omit_defaults=True):
-    """A launch of a kernel: counters, each with its name of ncu 2023 and later, None where it could not be read; and
-    its ``stalls``. ``ffma_threads``: all multiply-adds (:func:`multiply_adds`)."""
+    """Counters of a launch, with their names of ncu, None where one could not be read; and its ``stalls``.
+    ``ffma_threads``: all multiply-adds (:func:`multiply_adds`)."""
 
     kernel: Name
     stalls: dict[str, Number]
@@ -82,9 +72,8 @@ class Counters(Struct, kw_only=True, omit_defaults=True):
 
 
 class Counts(Struct, kw_only=True, omit_defaults=True):
-    """What :mod:`common.trace.trace` counts of a kernel, too, but for conflicts and instructions. ``ffma_threads`` is
-    as in :class:`Counters`. Shared reads have those of ``ldmatrix``; asynchronous copies to shared memory are global
-    reads alone."""
+    """What :mod:`common.trace.trace` counts, too. Shared reads have those of ``ldmatrix``; asynchronous copies to
+    shared memory are global reads alone."""
 
     load_requests: Annotated[Tally, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
     load_sectors: Annotated[Tally, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
@@ -115,9 +104,9 @@ class Launch(NamedTuple):
     stalls: dict[str, float]
 
 
-def ncu(counters: dict[str, str] | None = None) -> list[str]:
-    """The ncu call to put before the program, for METRICS and STALLS or for ``counters`` alone."""
-    metrics = [*METRICS.values(), *_STALL_METRICS.values()] if counters is None else list(counters.values())
+def ncu(counters: dict[str, str] = METRICS) -> list[str]:
+    """The ncu call to put before the program; METRICS come with STALLS."""
+    metrics = [*counters.values(), *(_STALL_METRICS.values() if counters is METRICS else ())]
     # clocks stay as a bench sees them
     return [
         _found("ncu"), "--target-processes", "all", "--clock-control", "none", "--csv", "--page", "raw",
@@ -133,15 +122,11 @@ def _found(tool: str) -> str:
     return path
 
 
-def require_permission(output: str) -> None:
-    """Raise UnavailableError if ncu says that it may not read the counters."""
-    if "ERR_NVGPUCTRPERM" in output:
-        raise UnavailableError(NO_PERMISSION)
-
-
 def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
-    """One entry per kernel launch in ncu's CSV. Raises ToolError when it holds no table, saying why if ncu did."""
-    require_permission(output)
+    """One entry per kernel launch in ncu's CSV. Raises ToolError without any, UnavailableError without permission."""
+    if "ERR_NVGPUCTRPERM" in output:
+        how = "ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
+        raise UnavailableError(f"ncu may not read the counters: {how}")
     start = output.find('"ID"')
     if start < 0:
         tail = " ".join(output.split())[-300:]
@@ -156,8 +141,8 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
 
 
 def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
-    """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
-    Without ``tensor`` the counter has but ``HFMA2.MMA``, by which the compiler sets constants."""
+    """All multiply-adds of a launch, of its threads and on tensor cores; None if unread. Without ``tensor`` that
+    counter has but ``HFMA2.MMA``, by which the compiler sets constants."""
     ffma, hmma = counters["ffma_threads"], counters["hmma"]
     if ffma is None:
         return None
@@ -202,20 +187,16 @@ def sentences(entry: Counters) -> list[tuple[str, str, str]]:
         value: float | None = getattr(entry, field)
         if value is not None and field != ("fma_pipe_pct" if entry.hmma else "tensor_pipe_pct"):
             lines.append((name, f"{value:.1f}%", high if value >= 70 else low))
-    sectors = per(entry.load_sectors, entry.load_requests)
-    if sectors is not None:
-        coalesced = "coalesced: at most 4 for 32-bit accesses"
-        text = coalesced if sectors <= 4.1 else "more than 4: wide or scattered"
+    if (sectors := per(entry.load_sectors, entry.load_requests)) is not None:
+        text = "coalesced: at most 4 for 32-bit accesses" if sectors <= 4.1 else "more than 4: wide or scattered"
         lines.append(("sectors per global load", f"{sectors:.2f}", text))
     if entry.shared_wavefronts:
         share = 100 * (entry.shared_conflicts or 0) / entry.shared_wavefronts
         text = "bank conflicts cost turns" if share > 10 else "hardly any turn is lost to bank conflicts"
         lines.append(("shared bank conflicts", f"{share:.1f}% of wavefronts", text))
-    useful = per(entry.ffma_threads, entry.instructions)
-    if useful is not None:
+    if (useful := per(entry.ffma_threads, entry.instructions)) is not None:
         text = "the useful fraction of executed instructions"
         lines.append(("multiply-adds per instruction", f"{useful / 32:.2f}", text))
-
     stalls = sorted(entry.stalls.items(), key=lambda item: -item[1])[:3]
     return lines + [(f"stall: {name}", f"{value:.2f} warps", STALLS[name]) for name, value in stalls]
 

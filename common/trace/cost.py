@@ -288,7 +288,7 @@ def loads_per_fma(found: Traced) -> dict[str, float]:
 
 
 def traffic(found: Traced) -> dict[str, dict[str, float]]:
-    """By kernel, the memory figures of a resource card, those that there are; see cards.TRAFFIC."""
+    """By kernel, the memory figures of a resource card, those that there are."""
     figures: dict[str, dict[str, float]] = {}
     for kernel in found.kernels:
         total, own = kernel.totals, figures.setdefault(kernel.name, {})

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import asdict
 
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
@@ -27,7 +28,6 @@ from common.run import isolate
 from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
-from common.timing.tasks import TunablesResult
 from common.trace import trace
 
 LESSON = "05_implicit_gemm"
@@ -169,6 +169,12 @@ def traced():
     return trace.run(catalog.load(catalog.find("gemm_naive").path, "gemm"), SMALL, kept=1)
 
 
+def profiled(pairs):
+    for step, preset in pairs:
+        code, problem = asdict(sources.provenance(step.path)), problems.preset(preset)
+        yield Outcome(step=step, problem=problem, preset=preset, status="right", **code), []
+
+
 @pytest.fixture
 def ask(monkeypatch, capsys, tmp_path, traced):
     """Run a command as if there were a GPU, noting what it asks for in place of doing it."""
@@ -220,7 +226,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(compiling, "compile_steps", compiled)
     note(records, "record_code")
     note(compiling, "summaries", nothing)
-    note(measuring, "tunables", TunablesResult(tunables={"PAD": [0, 1, 2]}, shipped={"PAD": 1}))
+    note(measuring, "tunables", ({"PAD": [0, 1, 2]}, {"PAD": 1}))
     note(measuring, "sweep", nothing)
 
     def clean(steps):
@@ -232,8 +238,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
             both = {device.NUMBA_CUDA: Paired(*times, 2 / 3, 2 / 3, 2 / 3, 0.0)}
             yield Outcome(step=step, problem=problems.preset(preset), preset=preset, status="right", pairs=both)
 
-    code = sources.provenance(catalog.find("gemm_naive").path)
-    note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
+    note(measuring, "profile_steps", profiled)
     note(measuring, "sanitize_steps", clean)
     note(measuring, "time_compilers", by_both)
     monkeypatch.setattr(successor, "version", lambda: "0.6")

@@ -334,8 +334,8 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch):
     """The limits hold for all of them: one that does nothing must not hide the one that works."""
     codes = {"tidy": (64, 64, 0, 2048), "naive": (360, 10, 0, 0), "copy": (9, 0, 16, 0)}
 
-    def assembled(text, name, *_):
-        total, fma, stack, shared = codes[name]
+    def assembled(launch, *_):
+        name, (total, fma, stack, shared) = launch.name, codes[launch.name]
         names = ["FFMA"] * fma + ["IMAD"] * (total - fma)
         listing = sass.Listing(tuple(sass.Instruction(0, one, 32, one) for one in names), ((0, total),))
         return codegen.MachineCode(name, "9.0", 40, stack, 0, shared, listing)
@@ -346,7 +346,7 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch):
     launched = list(kernels.values())
     monkeypatch.setattr(codegen, "launches", lambda *_: launched)
     monkeypatch.setattr(codegen, "ptx", lambda launch, _: {"9.0": "fma.rn.f32 x;\n" * codes[launch.name][1]})
-    monkeypatch.setattr(codegen, "assemble", assembled)
+    monkeypatch.setattr(codegen, "machine_code", assembled)
 
     def count(*names, least=(), N=8):
         found = tasks.compiled(None, problems.Gemm(M=4, N=N, K=2), names, least, "9.0")

@@ -55,7 +55,7 @@ def look(step, module, problem, names, compiled):
             text = codegen.ptx(launch, [target])[target]
             limits.require_shared(codegen.shared_arrays(text), dynamic, name)
             if not told:
-                code = codegen.assemble(text, launch.name, target, disassembled=False)
+                code = codegen.machine_code(launch, target, text, disassembled=False)
                 limits.require_registers(launch.block, code.registers)
     return len(launches) * len(names)
 

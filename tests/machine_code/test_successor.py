@@ -170,7 +170,7 @@ def test_both_compilers_are_timed_in_turn_and_what_is_wrong_by_either_is_said(mo
 def test_a_file_by_two_compilers_is_timed_if_it_is_right_by_both(wrong, monkeypatch):
     loaded = []
 
-    def verified(task, module):
+    def verified(task, module, tile=None):
         status = "wrong" if module == wrong else "right"
         return messages.StepResult(status=status, shape=task.shape), SimpleNamespace(**calls), None
 
@@ -183,6 +183,7 @@ def test_a_file_by_two_compilers_is_timed_if_it_is_right_by_both(wrong, monkeypa
     paired = messages.Paired(one, one, 1.0, 1.0, 1.0, 0.0)
     monkeypatch.setattr(timetasks, "_verified", verified)
     monkeypatch.setattr(timetasks.loading, "load", load)
+    monkeypatch.setattr(timetasks.loading, "load_tiled", lambda task, tile: (load(task), tile))
     monkeypatch.setattr(timetasks, "_stopwatch", lambda: SimpleNamespace(measure_pairs=lambda *_: paired))
     monkeypatch.setattr(device, "current_gpu", lambda: SimpleNamespace(name="a card"))
     step = catalog.find("gemm_naive")

@@ -14,10 +14,9 @@ from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
 from common.report.tasks import Draw, DrawResult
-from common.run.messages import Outcome, Paired, StepResult
+from common.run.messages import Library, Outcome, Paired, StepResult
 from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
-from common.timing.tasks import PeerResult
 
 GPU = {
     "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,
@@ -144,13 +143,11 @@ def test_ceilings_hold_as_rows_do(record):
 
 def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
     record.start_run()
-    rows = [
-        peers.Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")
-    ]
+    rows = [Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")]
     shape = problems.preset("gemm-2048").shape()
-    records.record_peers(record, "gemm-2048", PeerResult(status="right", rows=rows[:1], shape=shape))
+    records.record_peers(record, "gemm-2048", StepResult(status="right", rows=rows[:1], shape=shape))
     assert current.libraries(record, "gemm-2048", ROOM) is False
-    records.record_peers(record, "gemm-2048", PeerResult(status="right", rows=rows, shape=shape))
+    records.record_peers(record, "gemm-2048", StepResult(status="right", rows=rows, shape=shape))
     assert current.libraries(record, "gemm-2048", ROOM) is True
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 from msgspec import to_builtins
 
-from common.timing import timing
+from common.catalog import catalog, problems
+from common.run.messages import Outcome, Timing
+from common.timing import measuring, timing
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -172,7 +174,7 @@ def stopwatch(machine, monkeypatch):
     watch._queue = [(Event(machine), Event(machine)) for _ in range(timing.BATCH)]
     watch._lead = 1
     watch._flush = lambda: machine.work(host=1e-5, gpu=1.25e-4)
-    watch._nvml, watch._clocks = Nvml(), []
+    watch._clock, watch._clocks = Nvml().clock, []
     monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.0)
     monkeypatch.setattr(timing, "SETTLED_BY_SECONDS", 0.0)
     return watch
@@ -189,12 +191,12 @@ def test_a_slow_host_stays_out_of_the_time(stopwatch, machine, host, kernels):
 
 
 def test_a_time_has_the_clock_under_load(stopwatch, machine):
-    stopwatch._nvml = Nvml(1500, 1400, 1400)
+    stopwatch._clock = Nvml(1500, 1400, 1400).clock
     found = stopwatch.measure(lambda: machine.work(1e-5, 1e-3), min_repeats=15, clock=machine)
     assert to_builtins(found)["sm_mhz"] == 1400
     paired = stopwatch.measure_pairs(*[lambda: machine.work(1e-5, 1e-3)] * 2, clock=machine)
     assert (paired.first.sm_mhz, paired.second.sm_mhz) == (1400, 1400)
-    stopwatch._nvml = Nvml()
+    stopwatch._clock = Nvml().clock
     assert stopwatch.measure(lambda: machine.work(1e-5, 1e-3), clock=machine).sm_mhz is None
 
 
@@ -214,7 +216,15 @@ def test_of_a_long_launch_three_repeats_are_enough_and_few_are_queued_together(s
 
 
 def test_a_row_far_below_the_median_clock_is_slow():
-    assert timing.slow([1700, 1500, 1710, None, 1690]) == [False, True, False, False, False]
-    assert timing.slow([1700, 1540]) == [False, False]
-    assert timing.slow([None, None]) == [False, False]
-    assert timing.slow([]) == []
+    step, tiny = catalog.find("gemm_naive"), problems.preset("tiny-gemm")
+
+    def slow(*clocks):
+        times = [Timing(1.0, 1.0, 1.0, 0.0, 9, mhz) for mhz in clocks]
+        rows = [
+            Outcome(step=step, problem=tiny, preset=str(row), status="right", timing=time)
+            for row, time in enumerate(times)
+        ]
+        return [preset for _, preset in measuring.at_a_low_clock(rows)]
+
+    assert slow(1700, 1500, 1710, None, 1690) == ["1"]
+    assert slow(1700, 1540) == slow(None, None) == slow() == []

@@ -19,7 +19,7 @@ from common.records import records
 from common.records.records import Record
 from common.report import agreement, traces
 from common.run import isolate
-from common.run.messages import LaunchResult
+from common.run.messages import StepResult
 from common.timing import tools
 from common.trace import cost, trace
 
@@ -318,7 +318,7 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
         rows = [[str(i), name, *["1,000"] * len(tools.COUNTED)] for i, name in enumerate(itertools.chain(*launched))]
         table = [["ID", "Kernel Name", *tools.COUNTED.values()], ["", "", *["u"] * len(tools.COUNTED)], *rows]
         output = "==PROF== ...\n" + "\n".join(",".join(f'"{cell}"' for cell in line) for line in table)
-        return [LaunchResult(status="right", kernels=kernels) for kernels in launched], output
+        return [StepResult(status="right", launched=kernels) for kernels in launched], output
 
     monkeypatch.setattr(isolate, "watched", watched)
     monkeypatch.setattr(agreement.device, "require_gpu", lambda what: None)
