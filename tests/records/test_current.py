@@ -265,8 +265,10 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
 
 
-def test_a_step_is_timed_as_soon_as_it_is_right(record, monkeypatch):
+def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
     """And one that is wrong is not; the ceilings come last, with what ran at a low clock."""
+    record = Record.open(device.Gpu(**GPU), tmp_path / "results")
+    record.start_run()
     steps = [catalog.find(name) for name in ("gemm_naive", "gemm_coarsened", "conv2d_naive")]
     did = []
 
