@@ -1,5 +1,5 @@
-"""Arrays on the device between margins, where what nobody has written holds a NaN that no arithmetic makes; and what
-they must hold: on the GPU if there is one and the problem is large, else by NumPy."""
+"""Arrays on the device between margins, where what nobody has written holds a NaN that no arithmetic makes; and the
+right answers: by the GPU if there is one and the problem is large, else by NumPy."""
 
 from __future__ import annotations
 
@@ -72,10 +72,8 @@ def filled(count: int, dtype: np.dtype[Any]) -> Array:
 
 
 class Guarded:
-    """A device array between two margins whose every element holds the unwritten pattern.
-
-    Without a margin an access beyond the array leaves its allocation, where tools that watch from outside see it.
-    """
+    """A device array between two margins whose every element holds the unwritten pattern. Without a margin an access
+    beyond the array leaves its allocation, where tools that watch from outside see it."""
 
     def __init__(self, shape: tuple[int, ...], margin: int = MARGIN, dtype: np.dtype[Any] = FLOAT32) -> None:
         from numba import cuda
@@ -121,21 +119,18 @@ def full(problem: Problem, x: Array, weight: Array) -> Float64:
 
 def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> Float64:
     """The right answers at ``positions``, one index array for each axis of the output: by the GPU if there is one.
-
-    The operands may be on the device.
-    """
-    if not device.gpu_count():
-        return reference.full(problem, np.asarray(x), np.asarray(weight))[positions]
-    from common.check import fullsize
-
+    The operands may be on the device."""
     with stages.stage(stages.ORACLE):
+        if not device.gpu_count():
+            return reference.full(problem, np.asarray(x), np.asarray(weight))[positions]
+        from common.check import fullsize
+
         return fullsize.at(problem, x, weight, np.ravel_multi_index(positions, problem.output_shape))
 
 
 def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Indices:
     """Random output positions over the whole batch, plus every corner."""
-    rng = np.random.default_rng(seed)
-    shape = problem.output_shape
+    rng, shape = np.random.default_rng(seed), problem.output_shape
     drawn = [rng.integers(0, extent, samples) for extent in shape]
     corners = np.indices((2,) * len(shape)).reshape(len(shape), -1)
     ends = [corner * (extent - 1) for corner, extent in zip(corners, shape, strict=True)]

@@ -1,8 +1,5 @@
-"""Steps compiled without a GPU, or ahead of launches, and summaries of their kernels.
-
-``compile_task`` does the task ``check.compile``, and so on, in a child process; Numba is imported inside, as it takes
-long.
-"""
+"""Steps compiled without a GPU, or ahead of launches, and summaries of their kernels: what is asked for, and what a
+child process does (``compile_task`` does ``check.compile``). Numba is imported inside, as it takes long."""
 
 from __future__ import annotations
 
@@ -40,22 +37,20 @@ def compile_steps(
     steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
 ) -> Iterator[Outcome]:
     """Compile every kernel of each step, without a GPU, for its ladder's preset; or for all that are timed."""
-    tasks = []
+    groups, usual = [], problems.DEFAULT_PRESET
     for step in steps:
-        usual = problems.DEFAULT_PRESET[step.ladder]
         # a bench times an experiment on its ladder's default only
         others = problems.timed_presets(step.ladder) if every_preset and not step.experiment else []
         task = messages.Compile(
-            **at(step, problems.preset(usual)),
+            **at(step, problems.preset(usual[step.ladder])),
             architectures=catalog.targets(step.requires, architectures),
             machine_code=machine_code,
-            others={name: problems.preset(name).shape() for name in others if name != usual},
+            others={name: problems.preset(name).shape() for name in others if name != usual[step.ladder]},
         )
-        tasks.append(task)
-    results = isolate.run_groups([[task] for task in tasks], False, run.COMPILE_SECONDS, device.workers())
+        groups.append([task])
+    results = isolate.run_groups(groups, False, run.COMPILE_SECONDS, device.workers())
     for step, (_, result) in zip(steps, results, strict=False):
-        usual = problems.DEFAULT_PRESET[step.ladder]
-        yield Outcome.of(step, problems.preset(usual), usual, result)
+        yield Outcome.of(step, problems.preset(usual[step.ladder]), usual[step.ladder], result)
 
 
 def summary_architecture() -> str:
@@ -67,11 +62,9 @@ def summary_architecture() -> str:
 def summaries(
     pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: Show | None = None
 ) -> Iterator[Outcome]:
-    """``cards``: a summary of every kernel of each (step, preset), without a GPU; kept ones are not remade.
-
-    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each has the ``text`` of that; PTX comes
-    alone. Raises ToolError when machine code cannot be had.
-    """
+    """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU; kept
+    ones are not remade. With ``show`` each has the ``text`` of that; PTX comes alone. Raises ToolError when machine
+    code cannot be had."""
     with isolate.Pool() as pool:
         waiting = [pool.submit(_summaries, *pair, architecture, file, show, pool.stop) for pair in pairs]
         for (step, preset), future in zip(pairs, waiting, strict=True):
@@ -121,33 +114,28 @@ def prepare_task(task: messages.Prepare) -> Result:
 
     from common.machine_code import codegen, kernelcache
 
-    gpu, usual = task.device, device.USUAL_CARD
+    gpu, limited = task.device, device.bounds(task.device.compute_capability)
     major, minor = map(int, gpu.compute_capability.split("."))
-    capability = major, minor
-    told = {"compute_capability": capability, "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
-    limited = device.bounds(gpu.compute_capability)
-    ask = device.as_card(limited if limited in limits.LIMITS else usual, **told)
+    told = {"compute_capability": (major, minor), "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
     seen: set[tuple[int, str]] = set()
-    with replaced(cuda, get_current_device=ask):
+    as_card = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
+    with replaced(cuda, get_current_device=as_card):
         module = loading.load(task)
-    # what is surely started first
-    for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
-        with suppress(ValueError), replaced(cuda, get_current_device=ask):
-            for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
-                key = id(launch.kernel), str(launch.signature)
-                if key not in seen:
-                    seen.add(key)
-                    with stages.stage(stages.COMPILE):
-                        kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
+        # what is surely started first
+        for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
+            with suppress(ValueError):
+                for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
+                    key = id(launch.kernel), str(launch.signature)
+                    if key not in seen:
+                        seen.add(key)
+                        with stages.stage(stages.COMPILE):
+                            kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
     return Result(status="right")
 
 
 def compile_task(task: messages.Compile) -> StepResult:
-    """Compile every kernel of a file for the named architectures; count machine instructions where asked.
-
-    ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond the
-    limits of an architecture raises LaunchLimitError.
-    """
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked. A launch
+    beyond the limits of an architecture raises LaunchLimitError."""
     path, shapes = Path(task.path), {"": task.shape, **task.others}
     found: dict[str, list[Summary]] = {name: [] for name in shapes}
     told: list[object] = []  # of each launch
@@ -231,12 +219,11 @@ def summarise_task(task: messages.Summarise) -> StepResult:
     from common.machine_code import codegen
     from common.machine_code import summaries as made
 
-    with replaced(cuda, get_current_device=device.as_card(task.architecture)):
-        module = loading.load(task)
-        launches = codegen.distinct(codegen.launches(module, task.problem))
+    architecture, found = task.architecture, []
+    with replaced(cuda, get_current_device=device.as_card(architecture)):
+        launches = codegen.distinct(codegen.launches(loading.load(task), task.problem))
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
-    architecture, found = task.architecture, []
     for launch in launches:
         text = codegen.ptx(launch, [architecture], lines=task.show != "ptx")[architecture]
         if task.show == "ptx":

@@ -53,18 +53,14 @@ def ready() -> None:
 @dataclass
 class _Loaded:
     """A file as one engine has it: ``tracer`` has its kernels as they were first launched, and is None on a GPU.
-
-    ``before`` is the shape before, if the file was right there.
-    """
+    ``before`` is the shape before, if the file was right there."""
 
     module: Any
     tracer: Any
     before: problems.Problem | None = None
 
     def bench(self, problem: problems.Problem) -> check.Bench:
-        if self.tracer is None:
-            return check.Bench(self.module, problem)
-        return TracedBench(self.module, problem, self.tracer)
+        return TracedBench(self.module, problem, self.tracer) if self.tracer else check.Bench(self.module, problem)
 
 
 # By file and engine, from case to case: engines have arrays of their own, and a step may keep them by their contents.
@@ -72,18 +68,13 @@ _kept: dict[str, _Loaded] = {}
 
 
 class _Heard(io.StringIO):
-    """What a file prints, which goes on to the log, too."""
+    """What a file prints, which goes on to the log, too: the last words of a process that dies are in it."""
 
-    def __init__(self, log: Any) -> None:
-        super().__init__()
-        self._log = log
+    log: Any = None
 
     def write(self, text: str) -> int:
-        self._log.write(text)
+        self.log.write(text)
         return super().write(text)
-
-    def flush(self) -> None:
-        self._log.flush()
 
 
 @loading.spared
@@ -91,15 +82,14 @@ def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case. The result has what the file prints: its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
-    heard = _Heard(sys.stdout)
+    heard = _Heard()
+    heard.log = sys.stdout
     with contextlib.redirect_stdout(heard):
         file = _kept[key] = _kept.get(key) or _load(task)
         result = _checked(task, file)
     own = heard.getvalue().splitlines()
     kernel, count = file.tracer.printed() if file.tracer else ([], 0)
-    if not own and not count:
-        return result
-    shown = [line[:_LONGEST] for line in (*own[:MOST_PRINTED], *kernel)][:MOST_PRINTED]
+    shown = tuple(line[:_LONGEST] for line in (*own[:MOST_PRINTED], *kernel)[:MOST_PRINTED])
     return replace(result, printed=shown, prints=len(own) + count)
 
 
@@ -116,13 +106,6 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
         except TraceError as error:
             return _untraced(error, path)
         found = file.tracer.faults()
-    elif task.depth == "large":
-        loading.drop()
-        loading.require_large(problem, loading.room())
-        try:
-            verdict = fullsize.check_large(file.module, problem)
-        finally:
-            loading.let_go()
     else:
         verdict = _verdict(task, file, problem)
     again = file.before and not verdict.right and not found and task.depth != "large"
@@ -134,11 +117,10 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     unsound = [Finding("unsound", one.placed) for one in found if verdict.right or one.kind == "raises"]
     card = f" (on a card of {plan.FEW} multiprocessors)" if file.tracer and task.small and file.tracer.asked else ""
     verdict.findings = [Finding(one.kind, one.message + card) for one in [*unsound, *verdict.findings]]
-    result = replace(loading.found(verdict), engine=task.engine, seed=task.seed)
+    result = verdict.result(task.engine, task.seed)
     if verdict.right:
         return result
-    names = problem.names
-    known = [faults.of_finding(one.kind, one.message, found, path, names) for one in verdict.findings]
+    known = [faults.of_finding(one.kind, one.message, found, path, problem.names) for one in verdict.findings]
     in_text = faults.of_text(path, problem.input_dtype.kind == "f")
     return replace(result, faults=list(dict.fromkeys(filter(None, [*in_text, *known]))))
 
@@ -164,9 +146,11 @@ def _untraced(error: Exception, path: Path) -> StepResult:
 
 def _load(task: messages.Check) -> _Loaded:
     """The task's file, imported anew, with a tracer of its own for an engine that is one."""
-    tracer = None
-    if task.engine == "traced":
-        tracer = Tracer(multiprocessors=plan.FEW) if task.small else Tracer()
+    tracer = (
+        Tracer(multiprocessors=plan.FEW if task.small else capture.MULTIPROCESSORS)
+        if task.engine == "traced"
+        else None
+    )
     # of another card are other tiles, and what functions keep by shape: their modules are others, too
     anew = catalog.anew() if task.small else contextlib.nullcontext()
     with anew, tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
@@ -175,6 +159,13 @@ def _load(task: messages.Check) -> _Loaded:
 
 def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> check.Verdict:
     rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
+    if task.depth == "large":
+        loading.drop()
+        loading.require_large(problem, loading.room())
+        try:
+            return fullsize.check_large(file.module, problem)
+        finally:
+            loading.let_go()
     if task.depth == "once":
         return check.check_once(file.bench(problem), rules, task.special)
     if task.depth == "thorough":
@@ -194,11 +185,9 @@ class _Output(arrays.Guarded):
 
 
 class TracedBench(check.Bench):
-    """One step bound to one problem on a tracer, which sees accesses beyond an array itself: no margins.
-
-    Every second launch takes blocks, and threads that write one element, in the opposite order. ``tile``: as a
-    bench's. Raises TraceError for what the tracer does not know.
-    """
+    """One step bound to one problem on a tracer, which sees accesses beyond an array itself: no margins. Every second
+    launch takes blocks, and threads that write one element, in the opposite order. Raises TraceError for what the
+    tracer does not know."""
 
     def __init__(
         self, module: Any, problem: problems.Problem, tracer: Tracer, tile: dict[str, int] | None = None

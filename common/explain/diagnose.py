@@ -1,9 +1,10 @@
 """What wrong values say: whose value each element holds, which terms are missing, where the wrong elements lie. The
-simplest mistake that explains nearly all wrong elements is told."""
+simplest mistake that explains nearly all of them is told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, combinations
 from typing import Any
 
@@ -140,11 +141,6 @@ def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
 # --- operands read otherwise ---
 
 
-def _read_as(array: Array, order: tuple[int, ...]) -> Array:
-    """What is read from the array's memory, in the array's shape, if its axes are taken to lie in this order."""
-    return array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
-
-
 def _operands(problem: Problem) -> Iterator[Hypothesis]:
     """Flipped filters, and layouts taken for others: two axes in each other's place, or the last in the second's."""
     layout = LAYOUTS[problem.form]
@@ -172,7 +168,14 @@ def _operands(problem: Problem) -> Iterator[Hypothesis]:
 
 
 def _taken_as(operand: str, cost: float, text: str, order: tuple[int, ...]) -> Hypothesis:
-    return Hypothesis(cost, text, lambda e: e.sums(**{operand: _read_as(getattr(e, operand), order)}))
+    """The mistake that the axes of an operand are taken to lie in this order."""
+
+    def predict(evidence: Evidence) -> Array:
+        array = getattr(evidence, operand)
+        read = array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
+        return evidence.sums(**{operand: read})
+
+    return Hypothesis(cost, text, predict)
 
 
 # --- terms left out, counted twice, or alone ---
@@ -194,17 +197,15 @@ def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
         ):
             share = (np.abs(fitting - wanted[:, None]) <= evidence.slack[:, None]).mean(axis=0)
             for i in np.argsort(-share, kind="stable")[:_CANDIDATES]:
-                yield _of_terms(problem, cost + odd[i] + extra[i], u, int(first[i]), int(last[i]), what)
+                which = u, int(first[i]), int(last[i]), what
+                text, predict = _told_terms(problem, *which), partial(_with_terms, *which)
+                yield Hypothesis(cost + odd[i] + extra[i], text, predict)
 
 
-def _of_terms(problem: Problem, cost: float, u: str, first: int, last: int, what: str) -> Hypothesis:
-    """The mistake that these terms are missing, counted twice or alone."""
-
-    def predict(evidence: Evidence) -> Array:
-        sums = _between(evidence, u, first, last)
-        return {"alone": sums, "twice": evidence.expected + sums}.get(what, evidence.expected - sums)
-
-    return Hypothesis(cost, _told_terms(problem, u, first, last, what), predict)
+def _with_terms(u: str, first: int, last: int, what: str, evidence: Evidence) -> Array:
+    """The elements if these terms were missing, counted twice or alone."""
+    sums = _between(evidence, u, first, last)
+    return {"alone": sums, "twice": evidence.expected + sums}.get(what, evidence.expected - sums)
 
 
 def _extent(problem: Problem, u: str) -> int:

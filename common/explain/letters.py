@@ -1,8 +1,7 @@
 """Index letters: a problem's definition written in them, what a mistake in them gives, and where elements lie.
 
 An environment maps letters (and a convolution's stride, padding and dilation) to arrays that broadcast to
-(elements, terms): letters of the output to (elements, 1), letters summed over to (1, terms). So a definition can be
-changed letter by letter.
+(elements, terms): letters of the output to (elements, 1), letters summed over to (1, terms).
 """
 
 from __future__ import annotations
@@ -114,8 +113,7 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
 
 @dataclass
 class Evidence:
-    """What a kernel stored at some positions of the output, ``got``, and on which operands; ``whole`` is the right
-    output in its own shape."""
+    """What a kernel stored at ``positions`` of the output, and on which operands; ``whole`` is the right output."""
 
     problem: Problem
     x: Array
@@ -140,7 +138,6 @@ class Evidence:
 
     @cached_property
     def env(self) -> Env:
-        """The letters at these positions."""
         return environment(self.problem, self.positions)
 
     @cached_property
