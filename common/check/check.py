@@ -28,10 +28,6 @@ from common.run.messages import Finding as Finding
 
 Array = NDArray[Any]
 
-KINDS = (
-    "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
-    "refused",
-)  # fmt: skip
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 # By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it.
 _BOUNDS = {

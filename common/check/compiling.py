@@ -7,15 +7,13 @@ import contextlib
 import hashlib
 import itertools
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from common.catalog import cache, catalog, device, limits, problems, sources
+from common.catalog import catalog, device, limits, problems, sources
 from common.catalog.catalog import Step
-from common.catalog.problems import Problem
 from common.check import loading, run
 from common.explain import faults
 from common.machine_code.capture import replaced
@@ -62,47 +60,26 @@ def summary_architecture() -> str:
 def summaries(
     pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: Show | None = None
 ) -> Iterator[Outcome]:
-    """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU; kept
-    ones are not remade. With ``show`` each has the ``text`` of that; PTX comes alone. Raises ToolError when machine
-    code cannot be had."""
+    """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU. With
+    ``show`` each has the ``text`` of that; PTX comes alone. Raises ToolError when machine code cannot be had."""
     with isolate.Pool() as pool:
-        waiting = [pool.submit(_summaries, *pair, architecture, file, show, pool.stop) for pair in pairs]
-        for (step, preset), future in zip(pairs, waiting, strict=True):
-            result = future.result()
+        compiling, tracing = [], []
+        for step, preset in pairs:
+            problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
+            task = messages.Summarise(**at(step, problem, file), architecture=target, show=show)
+            compiling.append(pool.submit(list, isolate.run([task], False, run.COMPILE_SECONDS, pool.stop)))
+            small = Trace(**at(step, trace.reduced(problem), file))
+            tracing += [] if show else [pool.submit(list, isolate.run([small], True, TRACE_SECONDS, pool.stop))]
+        for number, (step, preset) in enumerate(pairs):
+            ((_, result),) = compiling[number].result()
             if result.missing_tool:
                 raise ToolError(result.message)
+            if result.status == "right" and not show:
+                ((_, traced),) = tracing[number].result()
+                figures = cost.traffic(traced.trace) if traced.trace is not None else {}
+                for one in result.cards:
+                    one["traffic"] = figures.get(one["kernel"], {})
             yield Outcome.of(step, problems.preset(preset), preset, result)
-
-
-def _summaries(
-    step: Step, preset: str, architecture: str, file: Path | None, show: Show | None, stop: threading.Event
-) -> StepResult:
-    problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
-    key = summary_key(file or step.path, problem, target)
-    found = None if show else cache.get("cards", key, list[Summary])
-    if found is not None:
-        return StepResult(status="right", cards=found)
-    task = messages.Summarise(**at(step, problem, file), architecture=target, show=show)
-    result = next((result for _, result in isolate.run([task], False, run.COMPILE_SECONDS, stop)), None)
-    if result is None:
-        return StepResult(status="unjudged", message="stopped")
-    if result.status == "right" and not show:
-        # what cannot be traced has no ``traffic``
-        tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=trace.reduced(problem).shape())
-        traced = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
-        figures = cost.traffic(traced.trace) if traced and traced.trace is not None else {}
-        for one in result.cards:
-            one["traffic"] = figures.get(one["kernel"], {})
-        if not stop.is_set():  # else perhaps without a trace
-            cache.put("cards", key, result.cards)
-    return result
-
-
-def summary_key(path: Path, problem: Problem, architecture: str) -> str:
-    """What the summaries of a step's file are kept under; they show source lines, so a comment counts, too."""
-    return cache.key(
-        [Path(__file__).with_name("tasks.py"), path], str(path.resolve()), problem.shape(), architecture, text=True
-    )
 
 
 def prepare_task(task: messages.Prepare) -> Result:
@@ -214,13 +191,11 @@ def _kernels(
 
 def summarise_task(task: messages.Summarise) -> StepResult:
     """A summary of every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
-    from numba import cuda
-
     from common.machine_code import codegen
     from common.machine_code import summaries as made
 
     architecture, found = task.architecture, []
-    with replaced(cuda, get_current_device=device.as_card(architecture)):
+    with on_card(architecture):
         launches = codegen.distinct(codegen.launches(loading.load(task), task.problem))
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")

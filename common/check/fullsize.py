@@ -147,10 +147,10 @@ def grid(size: int) -> tuple[int, int]:
 
 
 @cuda.jit
-def fill(words: Any, pattern: Any) -> None:
-    """Every word becomes the pattern."""
+def fill(words: Any, given: Any) -> None:
+    """The words become those that are given, again and again."""
     for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        words[i] = pattern
+        words[i] = given[i % given.size]
 
 
 @cuda.jit
@@ -166,13 +166,6 @@ def gather(values: Any, offsets: Any, taken: Any) -> None:
     """The values at these offsets."""
     for i in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
         taken[i] = values[offsets[i]]
-
-
-@cuda.jit
-def repeat(words: Any, drawn: Any) -> None:
-    """The words are those that were drawn, again and again."""
-    for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        words[i] = drawn[i % drawn.size]
 
 
 @cuda.jit
@@ -209,7 +202,7 @@ def _launched(bench: Bench, positions: reference.Indices, expected: Array) -> tu
     """Launch, compare the elements at these positions; and is any element missing: unwritten, infinite or NaN?"""
     bench.prepare()
     words, dtype = arrays.words(bench.y.array), bench.y.dtype
-    fill[grid(words.size)](words, arrays.pattern(dtype))
+    fill[grid(words.size)](words, cuda.to_device(arrays.bits(arrays.filled(1, dtype))))
     bench.run()
     missing = cuda.to_device(np.zeros(1, np.int32))
     mark_missing[grid(words.size)](words, *arrays.missing_bits(dtype), missing)
@@ -258,7 +251,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     bench, rng = Bench(module, problem), np.random.default_rng(0)
     for guarded in (bench.x, bench.weight):
         drawn = codes.held(rng.choice(numbers(problem), PERIOD), guarded.dtype)
-        repeat[grid(guarded.size)](arrays.words(guarded.array), cuda.to_device(arrays.bits(drawn)))
+        fill[grid(guarded.size)](arrays.words(guarded.array), cuda.to_device(arrays.bits(drawn)))
     if getattr(module, "ALGORITHM", None) == reference.PRUNED:
         prune[grid(bench.weight.size)](bench.weight.array)
     positions = arrays.sample_positions(problem, samples, 0)

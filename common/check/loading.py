@@ -53,15 +53,14 @@ def room_bytes(free_bytes: int, l2_bytes: int) -> int:
     return max(0, free_bytes - LIBRARIES - flush_bytes(l2_bytes)) // STEP * STEP
 
 
-def needed(problem: Problem) -> int:
-    """Bytes that timing the problem takes, a workspace included."""
-    return int((1 + WORKSPACE) * problem.least_bytes)
+def needed(problem: Problem, workspace: float = WORKSPACE) -> int:
+    """Bytes that running the problem takes, a workspace included."""
+    return int((1 + workspace) * problem.least_bytes)
 
 
 def require_large(problem: Problem, room: int) -> None:
     """Raise NoRoomError unless a shape with arrays of more than 2^31 elements fits."""
-    least = int((1 + LARGE_WORKSPACE) * problem.least_bytes)
-    if least > room:
+    if (least := needed(problem, LARGE_WORKSPACE)) > room:
         raise NoRoomError(least, room)
 
 

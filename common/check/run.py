@@ -79,7 +79,7 @@ class Checking:
         for step, one in self._checks.items():
             if shapes := one.launched + later.pop(step, []) * bool(one.launched):
                 one.compiled = self._begin(_ahead(step, shapes, str(file or "")))
-            one.begin(self._pool)
+            one.start(self._pool, self._pool.stop, False)
         self._later = {step: self._begin(_ahead(step, shapes)) for step, shapes in later.items()}
 
     def _begin(self, task: messages.Prepare) -> Future[Any]:
@@ -89,7 +89,7 @@ class Checking:
         """What comes of these steps, step by step, one outcome for each shape."""
         checks = [self._checks[step] for step in steps]
         for one in checks:
-            one.launch(self._gpu, self._pool.stop)
+            one.start(self._gpu, self._pool.stop, True)
         for one in checks:
             yield from one.outcomes()
 
@@ -164,13 +164,11 @@ class _StepCheck:
     running: list[Future[list[Outcome]]] = field(default_factory=list)
     compiled: Future[Any] | None = None  # ahead, for the GPU
     hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
-    too_large: str = ""  # why the shape that was asked for is not traced
 
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
         """Lay out what is done, as :class:`Checking` says: compilations, traces, launches on the GPU."""
         step, gpu, shape = self.step, not self.without_gpu, self.shape
-        self.too_large = plan.too_large(shape) if shape and not gpu else ""
-        if self.too_large:
+        if shape and not gpu and plan.too_large(shape):
             return
         if brief:
             cases = plan.smoke(step.ladder, gpu, seed)
@@ -196,13 +194,9 @@ class _StepCheck:
         """The shapes that the GPU runs, but the largest."""
         return [task.shape for line in self.lines if line[0].on_gpu for task in line if not _is_large(task)]
 
-    def begin(self, pool: isolate.Pool) -> None:
-        """Start the lines that need no GPU."""
-        self.running = [pool.submit(self._run, line, pool.stop) for line in self.lines if not line[0].on_gpu]
-
-    def launch(self, gpu: ThreadPoolExecutor, stop: threading.Event) -> None:
-        """Start the GPU's line."""
-        self.running += [gpu.submit(self._run, line, stop) for line in self.lines if line[0].on_gpu]
+    def start(self, pool: ThreadPoolExecutor, stop: threading.Event, on_gpu: bool) -> None:
+        """Start the GPU's line, or the others."""
+        self.running += [pool.submit(self._run, line, stop) for line in self.lines if line[0].on_gpu == on_gpu]
 
     def _run(self, line: Line, stop: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
@@ -229,8 +223,8 @@ class _StepCheck:
 
     def outcomes(self) -> list[Outcome]:
         """What came of all lines, one outcome for each shape, as soon as they are done."""
-        if self.shape and self.too_large:
-            said = self.too_large
+        if self.shape and not self.lines:
+            said = plan.too_large(self.shape)
             return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
         found = [outcome for future in self.running for outcome in future.result()]
         return _agreed(self.step, found, self.without_gpu, self.file)

@@ -134,12 +134,10 @@ _OF_PYTHON = (
 
 def _untraced(error: Exception, path: Path) -> StepResult:
     """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
-    told = None
-    if isinstance(error, MistakeError):
-        told = faults.of_mistake(str(error), path, error.line)
-    elif error.__cause__ is not None:
-        told = errors.of_error(error.__cause__, path)
-    if told and (isinstance(error, MistakeError) or told.kind in _OF_PYTHON):
+    mistake = isinstance(error, MistakeError)
+    cause = error if mistake else error.__cause__
+    told = errors.of_error(cause, path) if cause else None
+    if told and (mistake or told.kind in _OF_PYTHON):
         return StepResult(status="crashed", engine="traced", message=told.what, faults=[told])
     return StepResult(status="unjudged", engine="traced", message=str(error))
 

@@ -28,7 +28,7 @@ _Say = Callable[[re.Match[str], Path, int | None], _Said | None]
 def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
     message = re.sub(r"0x[0-9a-f]+", lambda found: str(int(found[0], 16)), f"{type(error).__name__}: {error}")
-    at = _raised_at(error, path)
+    at = getattr(error, "line", None) or _raised_at(error, path)
     named = re.findall(rf'File "[^"]*{re.escape(path.name)}", line (\d+)', str(error))
     for kind, pattern, say in _ERRORS:
         found = re.search(pattern, message, re.DOTALL)
@@ -184,6 +184,10 @@ _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 # Kind, pattern of "ErrorType: message", and what to say: a template of the pattern's groups, or a function of the
 # match, the file and the traceback's line. The first that matches counts.
 _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
+    ("allocates", r"^MistakeError: line \d+: (np\.\w+ (?:makes|takes).*)", r"\1"),
+    ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
+     "the kernel writes to an array that it takes as a constant"),
+    ("in-kernel", r"^MistakeError: (.*)", r"\1"),
     ("ends-process", r"^(SystemExit|KeyboardInterrupt|GeneratorExit)", r"the file raises \1, which ends its process"),
     ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
     ("allocates", r"^ImportError: scipy [\d.]+\+ is required", _WHOLE_ARRAYS),
@@ -206,8 +210,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      r"only [\w-]+ arrays can be converted|"
      r"setitem\(array\(\w+, \d+d, \w+\), [^\n]*, array\(\w+, \d+d, \w+\)\)",
      "an array is stored where one number belongs"),
-    ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
-     "the kernel writes to an array that it takes as a constant"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
     ("float-size", r"^TypeError: 'float' object cannot be interpreted as an integer",
      "a float stands where only a whole number is allowed"),

@@ -152,15 +152,6 @@ def telling(one: Fault) -> tuple[int, int]:
     return max(one.met - 1, 0), list(UNSOUND).index(one.kind)
 
 
-def of_mistake(text: str, path: Path, line: int | None) -> Fault:
-    """What a kernel does that no GPU does as it is meant, in the tracer's words."""
-    if re.match(r"line \d+: np\.\w+ (makes|takes)", text):
-        return fault("allocates", re.sub(r"^line \d+: ", "", text), path, line)
-    if "lies in constant memory" in text:
-        return fault("constant-written", "the kernel writes to an array that it takes as a constant", path, line)
-    return fault("in-kernel", text, path, line)
-
-
 def of_end(message: str, path: Path) -> Fault | None:
     """Explain how the process of the step file at ``path`` died; ``message`` has :func:`last_words`."""
     died = re.search(r"the process died of (\w+)(?:.*[;:] ([\w ]+) in \S+:\d+)?", message)
