@@ -18,9 +18,9 @@ Float64 = NDArray[np.float64]
 
 ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
-# Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and 0x7FFF on a GPU (PTX ISA, "Floating Point"). Of
-# int32 a number that no sum comes to, of int8 one that is far from zero; of e4m3 and bfloat16 NaN.
-_PATTERNS: dict[np.dtype[Any], Any] = {
+# The bits of an element that nobody has written. Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and
+# 0x7FFF on a GPU (PTX ISA, "Floating Point"). Of int32 a number that no sum comes to, of int8 one far from zero.
+UNWRITTEN: dict[np.dtype[Any], Any] = {
     FLOAT32: np.uint32(0x7FC0BEEF), FLOAT16: np.uint16(0x7EEF), INT32: np.uint32(0x7FC0BEEF), INT8: np.uint8(0x6D),
     UINT8: np.uint8(0x7F), UINT16: np.uint16(0x7FCB),
 }  # fmt: skip
@@ -30,14 +30,9 @@ _EXPONENTS: dict[np.dtype[Any], Any] = {
 }  # fmt: skip
 
 
-def pattern(dtype: np.dtype[Any]) -> Any:
-    """The bits of an element that nobody has written, an unsigned integer as wide as ``dtype``."""
-    return _PATTERNS[dtype]
-
-
 def missing_bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """A mask, and what it leaves of the bits of an element that is missing: unwritten, NaN or infinite."""
-    unwritten, exponent = _PATTERNS[dtype], _EXPONENTS.get(dtype)
+    unwritten, exponent = UNWRITTEN[dtype], _EXPONENTS.get(dtype)
     return (~type(unwritten)(0), unwritten) if exponent is None else (exponent, exponent)
 
 
@@ -49,7 +44,7 @@ def missing(values: Array) -> NDArray[np.bool_]:
 
 def bits(array: Any) -> Any:
     """The elements of an array, or of a flat one on the device, as unsigned integers."""
-    return array.view(_PATTERNS[np.dtype(array.dtype)].dtype)
+    return array.view(UNWRITTEN[np.dtype(array.dtype)].dtype)
 
 
 def words(array: Any) -> Any:
@@ -62,13 +57,13 @@ def numbers(array: Array) -> Array:
     if array.dtype != codes.BFLOAT16:
         return array
     found = codes.values(array).astype(FLOAT32)
-    found[array == pattern(array.dtype)] = filled(1, FLOAT32)[0]
+    found[array == UNWRITTEN[array.dtype]] = filled(1, FLOAT32)[0]
     return found
 
 
 def filled(count: int, dtype: np.dtype[Any]) -> Array:
     """``count`` elements that nobody has written."""
-    return np.full(count, pattern(dtype)).view(dtype)
+    return np.full(count, UNWRITTEN[dtype]).view(dtype)
 
 
 class Guarded:
@@ -103,7 +98,7 @@ class Guarded:
         found, after = [], self.margin + self.size
         for margin, first in ((self._flat[: self.margin], -self.margin), (self._flat[after:], self.size)):
             here = bits(np.asarray(margin.copy_to_host()))
-            found += [int(place) + first for place in np.flatnonzero(here != pattern(self.dtype))]
+            found += [int(place) + first for place in np.flatnonzero(here != UNWRITTEN[self.dtype])]
         return found
 
 

@@ -147,37 +147,45 @@ def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
 
 
 def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
-    """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
-
-    ``make`` makes a bench of the same step and problem anew.
-    """
-    bench, seed = make(), rules.seed
+    """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches. ``make``
+    gives a bench of the same step and problem anew."""
+    bench = make()
     verdict = check_bench(bench, rules)
-    if verdict.findings:
-        return verdict
-    for kind, said in inputs.SPECIAL.items():
-        x, weight = inputs.special(kind, bench.problem, seed + 3, rules.precision, rules.algorithm)
-        if _differs(bench, verdict, x, weight, f"with {said}"):
-            return verdict
-    x, weight = inputs.integers(bench.problem, seed, rules.algorithm)
-    for changed_x, changed_weight, said in _changes(x, weight, seed, rules.algorithm):
-        if _differs(bench, verdict, changed_x, changed_weight, said, kind="stale"):
-            return verdict
-    other = inputs.integers(bench.problem, seed + 4, rules.algorithm)
-    if _differs(make(), verdict, *other, "in other arrays of the same shape", kind="stale"):
-        return verdict
-    bench.load(x, weight)
-    for launch in range(1, RELAUNCHES + 1):
-        if _differs(bench, verdict, x, weight, f"at launch {launch} on the same arrays", "stale", load=False):
-            return verdict
+    for attempt in _attempts(make, bench, rules) if verdict.right else ():
+        if _differs(verdict, *attempt):
+            break
     return verdict
 
 
-def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
-    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
+def _attempts(
+    make: Callable[[], Bench], bench: Bench, rules: Rules
+) -> Iterator[tuple[Bench, Array, Array, str, str, bool]]:
+    """What :func:`_differs` is given: operands that differ little from those before, with what was changed."""
+    seed, problem = rules.seed, bench.problem
+    for special, said in inputs.SPECIAL.items():
+        operands = inputs.special(special, problem, seed + 3, rules.precision, rules.algorithm)
+        yield bench, *operands, f"with {said}", "wrong", True
+    x, weight = inputs.integers(problem, seed, rules.algorithm)
+    yield bench, x, weight, "back on the first inputs", "stale", True
+    weights, xs = _one_by_one(weight, seed), _one_by_one(x, seed)
+    for one in weights:
+        yield bench, x, one, "after one element of the weights was changed", "stale", True
+    turned = inputs.pruned(np.flip(weights[-1]).copy(), rules.algorithm)
+    yield bench, x, turned, "after the weights were put in another order", "stale", True
+    for one in xs:
+        yield bench, one, turned, "after one element of the input was changed", "stale", True
+    # of the same sum
+    yield bench, np.flip(xs[-1]).copy(), turned, "after the input was put in another order", "stale", True
+    other = inputs.integers(problem, seed + 4, rules.algorithm)
+    yield make(), *other, "in other arrays of the same shape", "stale", True
+    bench.load(x, weight)
+    for launch in range(1, RELAUNCHES + 1):
+        yield bench, x, weight, f"at launch {launch} on the same arrays", "stale", False
 
-    Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
-    """
+
+def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
+    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any;
+    on normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
     verdict, plain, rules = Verdict(bench.problem), Verdict(bench.problem), rules._replace(repeats=1)
     if special == inputs.NORMALS:
         _on_normals(bench, verdict, rules)
@@ -188,7 +196,7 @@ def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict
     before = _first(bench, verdict, rules)
     if special and not verdict.findings:
         x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[special]}", before=before)
+        _differs(verdict, bench, x, weight, f"with {inputs.SPECIAL[special]}", "wrong", True, before)
     return verdict
 
 
@@ -229,19 +237,6 @@ def _on_normals(bench: Bench, verdict: Verdict, rules: Rules, exact: bool = Fals
     verdict.findings += precision(bench.problem, x, weight, y, rules.precision, exact, rules.algorithm)
 
 
-def _changes(x: Array, weight: Array, seed: int, algorithm: str | None) -> Iterator[tuple[Array, Array, str]]:
-    """Operands that each differ little from the ones before, with what was changed."""
-    yield x, weight, "back on the first inputs"
-    weights, xs = _one_by_one(weight, seed), _one_by_one(x, seed)
-    for changed in weights:
-        yield x, changed, "after one element of the weights was changed"
-    weight = inputs.pruned(np.flip(weights[-1]).copy(), algorithm)
-    yield x, weight, "after the weights were put in another order"
-    for changed in xs:
-        yield changed, weight, "after one element of the input was changed"
-    yield np.flip(xs[-1]).copy(), weight, "after the input was put in another order"  # of the same sum
-
-
 def _one_by_one(values: Array, seed: int) -> list[Array]:
     """Copies of ``values``, each with one more element changed: first, middle, an odd one, last, a drawn one. A key
     made of some of the elements misses one of these at least."""
@@ -257,7 +252,7 @@ def _one_by_one(values: Array, seed: int) -> list[Array]:
 
 
 def _differs(
-    bench: Bench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
+    verdict: Verdict, bench: Bench, x: Array, weight: Array, said: str, kind: str, load: bool,
     before: tuple[Array, Array, Array] | None = None,
 ) -> bool:  # fmt: skip
     """Launch on these operands; adds findings that open with ``said``, of ``kind`` if the output is wrong.
@@ -317,7 +312,7 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
     before, if it does."""
     name, missing = problem.names[2], arrays.missing(y)
     # a sum may keep the payload of the NaN it started from
-    unwritten = missing & (arrays.bits(y) == arrays.pattern(y.dtype)) & (not read)
+    unwritten = missing & (arrays.bits(y) == arrays.UNWRITTEN[y.dtype]) & (not read)
     cause = (
         f"because the kernel {read}" if read else "as from a read beyond an input's end or of uninitialised memory"
     )

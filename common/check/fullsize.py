@@ -97,11 +97,8 @@ def _axes(problem: Problem) -> tuple[Any, ...]:
 
 
 def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-    """Output elements in float64, at these offsets in row-major order or all of them, in one dimension; some at a
-    time, so that no launch is long. ``x`` and ``weight`` may be on the device.
-
-    Raises the driver's error where the GPU has no room for the operands.
-    """
+    """Output elements in float64, at these offsets in row-major order or all of them, in one dimension. ``x`` and
+    ``weight`` may be on the device. Raises the driver's error where the GPU has no room for the operands."""
     operands = [_on_device(array) for array in (x, weight)]
     size = math.prod(problem.output_shape) if offsets is None else offsets.size
     result = np.empty(size)
@@ -234,10 +231,8 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
 
 
 def numbers(problem: Problem) -> NDArray[np.float64]:
-    """What elements are drawn from: integers from -4 to 4 without zero, nearer ones if sums have few bits.
-
-    What is drawn repeats, so even all products of one sign must not overflow.
-    """
+    """What elements are drawn from: integers from -4 to 4 without zero, nearer ones if sums have few bits: as what is
+    drawn repeats, even all products of one sign must not overflow."""
     integers = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
     if problem.output_dtype != FLOAT16 and problem.input_dtype != codes.E4M3:
         return integers

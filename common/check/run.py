@@ -78,11 +78,14 @@ class Checking:
         later = _shapes(timed)
         for step, one in self._checks.items():
             if shapes := one.launched + later.pop(step, []) * bool(one.launched):
-                one.compiled = self._begin(_ahead(step, shapes, str(file or "")))
+                one.compiled = self._begin(step, shapes, file)
             one.start(self._pool, self._pool.stop, False)
-        self._later = {step: self._begin(_ahead(step, shapes)) for step, shapes in later.items()}
+        self._later = {step: self._begin(step, shapes) for step, shapes in later.items()}
 
-    def _begin(self, task: messages.Prepare) -> Future[Any]:
+    def _begin(self, step: Step, shapes: list[dict[str, int]], file: Path | None = None) -> Future[Any]:
+        """Compile a step's kernels, or those of ``file``, for this GPU."""
+        path, gpu = str(file or step.path), inspect_device()[0]
+        task = messages.Prepare(path=path, ladder=step.ladder, step=step.name, device=gpu, shapes=shapes)
         return self._pool.submit(list, isolate.run([task], False, COMPILE_SECONDS, self._pool.stop))
 
     def of(self, steps: list[Step]) -> Iterator[Outcome]:
@@ -106,13 +109,6 @@ class Checking:
         self._pool.stop.set()
         self._gpu.shutdown(wait=True, cancel_futures=True)
         self._pool.__exit__()
-
-
-def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages.Prepare:
-    """Compile a step's kernels, or those of the file at ``path`` in its place, for this GPU."""
-    return messages.Prepare(
-        path=path or str(step.path), ladder=step.ladder, step=step.name, device=inspect_device()[0], shapes=shapes,
-    )  # fmt: skip
 
 
 def compile_ahead(pairs: list[tuple[Step, str]]) -> None:
@@ -242,9 +238,7 @@ def outcome(
 
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
     """The result, where a step that refuses an ordinary shape is wrong. ``asked``: that very shape was asked for.
-
-    With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like.
-    """
+    With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like."""
     if gpu and asked and result.late:
         return replace(result, unsought=result.message)
     if gpu and result.status == "unjudged" and result.engine == "traced" and not result.late:
@@ -257,11 +251,8 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
 
 
 def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path | None) -> list[Outcome]:
-    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else.
-
-    What only a GPU shows is told by a trace as far as it can. Of a shape that was compiled, and not tried any more,
-    nothing is known.
-    """
+    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else. What
+    only a GPU shows is told by a trace as far as it can. Of a shape that was only compiled, nothing is known."""
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not without_gpu and wrong and all(outcome.engine in (None, "gpu") for outcome in wrong):
         told = retell(_check(step, wrong[0].problem, file), wrong[0].problem, wrong[0])
@@ -273,7 +264,10 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
     merged = []
     for problem in dict.fromkeys(outcome.problem for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.problem == problem]
-        chosen = min(mine, key=_telling)
+        ranks = {"unjudged": 1, "refused": 2, "right": 3}  # what is wrong first, of that what does not compile
+        order: list[str | None] = [None, "traced", "gpu"]
+        known = [one for one in mine if not (one.fine and one.only_compiled)] or mine
+        chosen = min(known, key=lambda one: (ranks.get(one.status, 0), order.index(one.engine)))
         printing = sorted((one for one in mine if one.prints), key=lambda one: one.engine != "traced")
         engines = list(dict.fromkeys(one.engine for one in mine if one.engine))
         changes: dict[str, Any] = {"seconds": sum(one.seconds or 0.0 for one in mine), "engines": engines}
@@ -283,14 +277,6 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
         merged.append(replace(chosen, depth=depth, unsought=unsought or chosen.unsought, **changes))
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
     return ran or merged
-
-
-def _telling(outcome: Outcome) -> tuple[int, int]:
-    """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
-    if not outcome.fine:
-        return 0, [None, "traced", "gpu"].index(outcome.engine)
-    rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 3)
-    return rank, outcome.engine is None
 
 
 def retell(task: messages.Check, problem: Problem, result: Told) -> Told:
@@ -313,10 +299,8 @@ def retell(task: messages.Check, problem: Problem, result: Told) -> Told:
 
 @functools.cache
 def inspect_device() -> tuple[device.Gpu, int]:
-    """What this machine's GPU is, and the bytes that a problem may take, worked out once in this program.
-
-    Raises NoGpuError without a GPU, DeviceError if it cannot be used.
-    """
+    """What this machine's GPU is, and the bytes that a problem may take, worked out once in this program. Raises
+    NoGpuError without a GPU, DeviceError if it cannot be used."""
     device.require_gpu("describing the GPU")
     return ask("the GPU could not be used", loading.this_device)
 

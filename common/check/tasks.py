@@ -25,7 +25,7 @@ from common.check import arrays, check, fullsize, loading, plan
 from common.check.compiling import compile_task, prepare_task, summarise_task
 from common.explain import errors, faults
 from common.explain.faults import Fault
-from common.machine_code import capture, kernelcache
+from common.machine_code import capture, codegen, kernelcache
 from common.run import messages, stages
 from common.run.messages import Finding, StepResult
 from common.trace import trace
@@ -44,8 +44,40 @@ _LONGEST = 200  # characters of a line that a file prints
 
 
 def ready() -> None:
-    """Make this process one in which kernels run as the workbook wants it."""
-    _require_limits()
+    """Make this process one in which kernels run as the workbook wants it: launches beyond a GPU's limits are refused
+    before the driver sees them."""
+    capture.opt_in()
+    for name, stand_in in limits.STREAMS.items():
+        setattr(cuda, name, stand_in)
+    call = dispatcher._LaunchConfiguration.__call__
+    has = device.bounds(device.compute_capability())
+
+    def checked(self: Any, *args: Any) -> Any:
+        cluster = capture.cluster(self.dispatcher)
+        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
+        try:
+            return call(self, *args)
+        except Exception as error:
+            if "OUT_OF_RESOURCES" in str(error):
+                for registers in self.dispatcher.get_regs_per_thread().values():
+                    limits.require_registers(tuple(self.blockdim), registers)
+            raise
+
+    dispatcher._LaunchConfiguration.__call__ = checked
+    configure = dispatcher.CUDADispatcher.__getitem__
+
+    def configured(self: Any, given: Any) -> Any:
+        limits.require_configuration(self.py_func.__name__, given)
+        return configure(self, given)
+
+    dispatcher.CUDADispatcher.__getitem__ = configured
+    compile_ = dispatcher.CUDADispatcher.compile
+
+    def compiled(self: Any, *args: Any) -> Any:
+        with stages.stage(stages.COMPILE):
+            return compile_(self, *args)
+
+    dispatcher.CUDADispatcher.compile = compiled
     kernelcache.install()
     device.play()
 
@@ -100,7 +132,8 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
         file.tracer.forget()
         try:
             # a grid of more than 65,535 blocks along y or z is what such a shape is there for
-            if task.wide and widest(file.module, problem) < plan.MAX_GRID_YZ:
+            launched = codegen.launches(file.module, problem) if task.wide else ()
+            if task.wide and max((n for one in launched for n in one.grid[1:]), default=0) < plan.MAX_GRID_YZ:
                 problem = plan.narrow(problem)
             verdict = _verdict(task, file, problem)
         except TraceError as error:
@@ -179,7 +212,7 @@ class _Output(arrays.Guarded):
 
     def blank(self) -> None:
         self.array.poison()
-        arrays.bits(np.asarray(self.array))[...] = arrays.pattern(self.dtype)
+        arrays.bits(np.asarray(self.array))[...] = arrays.UNWRITTEN[self.dtype]
 
 
 class TracedBench(check.Bench):
@@ -206,16 +239,6 @@ class TracedBench(check.Bench):
         self._turn += 1
         with self._tracer:
             super().run()
-
-
-def widest(module: Any, problem: problems.Problem) -> int:
-    """Blocks along y or z of the widest grid that a step starts for a problem; none of it is carried out."""
-    launches: list[trace.Launch] = []
-    with trace.in_place_of_the_device(launches.append):
-        bench = check.Bench(module, problem, margin=0)
-        bench.load(*(np.ones(shape, dtype) for shape, dtype in problem.operands[:2]))
-        bench.run()
-    return max((extent for launch in launches for extent in launch.grid[1:]), default=0)
 
 
 # --- other tasks ---
@@ -264,39 +287,3 @@ def script_task(task: Script) -> ScriptResult:
             setattr(sys, stream, file)
     os.chdir(task.folder)
     return script.run(Path(task.path), list(task.words), task.stop, task.kept)
-
-
-def _require_limits() -> None:
-    """Launches beyond a GPU's limits are refused before the driver sees them."""
-    capture.opt_in()
-    for name, stand_in in limits.STREAMS.items():
-        setattr(cuda, name, stand_in)
-    call = dispatcher._LaunchConfiguration.__call__
-    has = device.bounds(device.compute_capability())
-
-    def checked(self: Any, *args: Any) -> Any:
-        cluster = capture.cluster(self.dispatcher)
-        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
-        try:
-            return call(self, *args)
-        except Exception as error:
-            if "OUT_OF_RESOURCES" in str(error):
-                for registers in self.dispatcher.get_regs_per_thread().values():
-                    limits.require_registers(tuple(self.blockdim), registers)
-            raise
-
-    dispatcher._LaunchConfiguration.__call__ = checked
-    configure = dispatcher.CUDADispatcher.__getitem__
-
-    def configured(self: Any, given: Any) -> Any:
-        limits.require_configuration(self.py_func.__name__, given)
-        return configure(self, given)
-
-    dispatcher.CUDADispatcher.__getitem__ = configured
-    compile_ = dispatcher.CUDADispatcher.compile
-
-    def compiled(self: Any, *args: Any) -> Any:
-        with stages.stage(stages.COMPILE):
-            return compile_(self, *args)
-
-    dispatcher.CUDADispatcher.compile = compiled

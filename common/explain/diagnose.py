@@ -327,10 +327,8 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
         # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
         near = 1.4 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
         for name in names:
-            dilated = kind == "pad" and geometry[f"dilation_{name[-1]}"] > 1
             options = [(f"{name} + 1", geometry[name] + 1, near), (f"{name} - 1", geometry[name] - 1, near)]
             options += [(other, geometry[other], 2.0) for other in names]
             for form, value, cost in options:
                 if value != geometry[name] and value >= neutral:
-                    perhaps = ", or the dilation is left out of an offset" if dilated and form.endswith(" 1") else ""
-                    yield _read(X, cost, f"{form} stands in place of {name}{perhaps}", **{name: form})
+                    yield _read(X, cost, f"{form} stands in place of {name}", **{name: form})
