@@ -8,6 +8,7 @@ all arrays lie between margins of NaN, so an access beyond them shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -80,22 +81,40 @@ class Verdict:
 
 class Bench:
     """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``. ``tile``: as of a
-    :class:`BoundStep`; ``margin``: of each :class:`Guarded`; ``beside``: a bench whose operands are used."""
+    :class:`BoundStep`; ``margin``: of each :class:`Guarded`; ``beside``: a bench whose operands are used.
+
+    ``tracer``: runs it in place of a GPU. It sees accesses beyond an array itself, so there are no margins; every
+    second launch takes blocks, and threads that write one element, in the opposite order. Raises TraceError for what
+    it does not know.
+    """
 
     def __init__(
         self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None, margin: int = MARGIN,
-        beside: Any = None,
+        beside: Any = None, tracer: Any = None,
     ) -> None:  # fmt: skip
-        self.problem, self.step = problem, BoundStep(module, problem, tile)
+        self.problem, self.step, self._tracer, self._launches = problem, BoundStep(module, problem, tile), tracer, 0
         made: list[Guarded] = [beside.x, beside.weight, beside.y] if beside else []
-        self.x, self.weight, self.y = made or [Guarded(shape, margin, dtype) for shape, dtype in problem.operands]
-        self.step.allocate()
+        margin = 0 if tracer else margin
+        with tracer or nullcontext():
+            self.x, self.weight, self.y = made or [Guarded(shape, margin, dtype) for shape, dtype in problem.operands]
+            self.step.allocate()
+        for guarded in (self.x, self.weight) if tracer else ():
+            guarded.array.storage.read_only = True
 
     def load(self, x: Array, weight: Array) -> None:
         """Copy operands to the device and prepare the weights."""
-        self.x.set(x)
-        self.weight.set(weight)
-        self._wait_for(self.prepare)
+        with self._tracer or nullcontext():
+            self.x.set(x)
+            self.weight.set(weight)
+            self._wait_for(self.prepare)
+
+    def blank(self) -> None:
+        """Make the output what nobody has written."""
+        if not self._tracer:
+            self.y.blank()
+            return
+        self.y.array.poison()
+        arrays.bits(np.asarray(self.y.array))[...] = arrays.UNWRITTEN[self.y.dtype]
 
     def prepare(self) -> None:
         self.step.prepare(self.weight.array)
@@ -105,7 +124,11 @@ class Bench:
 
     def run(self) -> None:
         """Launch and wait."""
-        self._wait_for(self.launch)
+        if self._tracer:
+            self._tracer.order = "backward" if self._launches % 2 else "forward"
+        self._launches += 1
+        with self._tracer or nullcontext():
+            self._wait_for(self.launch)
 
     def result(self) -> Array:
         """Launch; returns the output."""
@@ -219,7 +242,7 @@ def _launched(
     if load:
         bench.load(x, weight)
     if blank:
-        bench.y.blank()
+        bench.blank()
     y = bench.result()
     verdict.elements_compared += y.size
     return y
@@ -277,7 +300,7 @@ def _disagreement(
     """Do more launches give what ``earlier`` is, bit for bit? Before each, the output is blank, or holds ``over``."""
     for _ in range(repeats - 1):
         if over is None:
-            bench.y.blank()
+            bench.blank()
         else:
             bench.y.set(over)
         again = bench.result()

@@ -18,10 +18,9 @@ import numpy as np
 from msgspec.structs import asdict, replace
 from numba import cuda
 from numba.cuda import dispatcher
-from numpy.typing import NDArray
 
 from common.catalog import catalog, device, limits, problems
-from common.check import arrays, check, fullsize, loading, plan
+from common.check import check, fullsize, loading, plan
 from common.check.compiling import compile_task, prepare_task, summarise_task
 from common.explain import errors, faults
 from common.explain.faults import Fault
@@ -92,7 +91,7 @@ class _Loaded:
     before: problems.Problem | None = None
 
     def bench(self, problem: problems.Problem) -> check.Bench:
-        return TracedBench(self.module, problem, self.tracer) if self.tracer else check.Bench(self.module, problem)
+        return check.Bench(self.module, problem, tracer=self.tracer)
 
 
 # By file and engine, from case to case: engines have arrays of their own, and a step may keep them by their contents.
@@ -177,11 +176,8 @@ def _untraced(error: Exception, path: Path) -> StepResult:
 
 def _load(task: messages.Check) -> _Loaded:
     """The task's file, imported anew, with a tracer of its own for an engine that is one."""
-    tracer = (
-        Tracer(multiprocessors=plan.FEW if task.small else capture.MULTIPROCESSORS)
-        if task.engine == "traced"
-        else None
-    )
+    few = plan.FEW if task.small else capture.MULTIPROCESSORS
+    tracer = Tracer(multiprocessors=few) if task.engine == "traced" else None
     # of another card are other tiles, and what functions keep by shape: their modules are others, too
     anew = catalog.anew() if task.small else contextlib.nullcontext()
     with anew, tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
@@ -204,43 +200,6 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
     return check.check_bench(file.bench(problem), rules)
 
 
-# --- a step on the tracer ---
-
-
-class _Output(arrays.Guarded):
-    """What is blank was not written, which the tracer is to know."""
-
-    def blank(self) -> None:
-        self.array.poison()
-        arrays.bits(np.asarray(self.array))[...] = arrays.UNWRITTEN[self.dtype]
-
-
-class TracedBench(check.Bench):
-    """One step bound to one problem on a tracer, which sees accesses beyond an array itself: no margins. Every second
-    launch takes blocks, and threads that write one element, in the opposite order. Raises TraceError for what the
-    tracer does not know."""
-
-    def __init__(
-        self, module: Any, problem: problems.Problem, tracer: Tracer, tile: dict[str, int] | None = None
-    ) -> None:
-        self._tracer, self._turn = tracer, 0
-        with tracer:
-            super().__init__(module, problem, tile, margin=0)
-            self.y = _Output(problem.output_shape, margin=0, dtype=problem.output_dtype)
-        for guarded in (self.x, self.weight):
-            guarded.array.storage.read_only = True
-
-    def load(self, x: NDArray[Any], weight: NDArray[Any]) -> None:
-        with self._tracer:
-            super().load(x, weight)
-
-    def run(self) -> None:
-        self._tracer.order = "backward" if self._turn % 2 else "forward"
-        self._turn += 1
-        with self._tracer:
-            super().run()
-
-
 # --- other tasks ---
 
 
@@ -253,7 +212,7 @@ def maps_task(task: messages.Maps) -> StepResult:
     tracer = None if device.gpu_count() else Tracer()
     bench = _Loaded(loading.load(task), tracer).bench(problem)
     bench.load(x, filt)
-    bench.y.blank()
+    bench.blank()
     bench.run()
     np.save(task.y, bench.y.get())
     return StepResult(status="right", shape=problem.shape())
