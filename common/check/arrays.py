@@ -47,11 +47,6 @@ def bits(array: Any) -> Any:
     return array.view(UNWRITTEN[np.dtype(array.dtype)].dtype)
 
 
-def words(array: Any) -> Any:
-    """A device array as a flat one of its elements' bits."""
-    return bits(array.reshape(array.size))
-
-
 def numbers(array: Array) -> Array:
     """An output's elements as numbers: codes of bfloat16 as float32, an unwritten one as one of that."""
     if array.dtype != codes.BFLOAT16:

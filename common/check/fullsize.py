@@ -198,7 +198,7 @@ class Operands:
 def _launched(bench: Bench, positions: reference.Indices, expected: Array) -> tuple[Verdict, bool]:
     """Launch, compare the elements at these positions; and is any element missing: unwritten, infinite or NaN?"""
     bench.prepare()
-    words, dtype = arrays.words(bench.y.array), bench.y.dtype
+    words, dtype = arrays.bits(bench.y.array.reshape(bench.y.size)), bench.y.dtype
     fill[grid(words.size)](words, cuda.to_device(arrays.bits(arrays.filled(1, dtype))))
     bench.run()
     missing = cuda.to_device(np.zeros(1, np.int32))
@@ -246,7 +246,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     bench, rng = Bench(module, problem), np.random.default_rng(0)
     for guarded in (bench.x, bench.weight):
         drawn = codes.held(rng.choice(numbers(problem), PERIOD), guarded.dtype)
-        fill[grid(guarded.size)](arrays.words(guarded.array), cuda.to_device(arrays.bits(drawn)))
+        fill[grid(guarded.size)](arrays.bits(guarded.array.reshape(guarded.size)), cuda.to_device(arrays.bits(drawn)))
     if getattr(module, "ALGORITHM", None) == reference.PRUNED:
         prune[grid(bench.weight.size)](bench.weight.array)
     positions = arrays.sample_positions(problem, samples, 0)

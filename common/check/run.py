@@ -77,7 +77,9 @@ class Checking:
             cache.prune(kernelcache.FOLDER)
         later = _shapes(timed)
         for step, one in self._checks.items():
-            if shapes := one.launched + later.pop(step, []) * bool(one.launched):
+            on_gpu = [task for line in one.lines for task in line if task.on_gpu and not _is_large(task)]
+            if on_gpu:
+                shapes = [task.shape for task in on_gpu] + later.pop(step, [])
                 one.compiled = self._begin(step, shapes, file)
             one.start(self._pool, self._pool.stop, False)
         self._later = {step: self._begin(step, shapes) for step, shapes in later.items()}
@@ -184,11 +186,6 @@ class _StepCheck:
         for on_gpu in (False, True):
             if line := [task for task in checks if task.on_gpu == on_gpu]:
                 self.lines.append(sorted(line, key=_is_large))
-
-    @property
-    def launched(self) -> list[dict[str, int]]:
-        """The shapes that the GPU runs, but the largest."""
-        return [task.shape for line in self.lines if line[0].on_gpu for task in line if not _is_large(task)]
 
     def start(self, pool: ThreadPoolExecutor, stop: threading.Event, on_gpu: bool) -> None:
         """Start the GPU's line, or the others."""

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,6 @@ class _Loaded:
     module: Any
     tracer: Any
     before: problems.Problem | None = None
-
-    def bench(self, problem: problems.Problem) -> check.Bench:
-        return check.Bench(self.module, problem, tracer=self.tracer)
 
 
 # By file and engine, from case to case: engines have arrays of their own, and a step may keep them by their contents.
@@ -185,7 +183,6 @@ def _load(task: messages.Check) -> _Loaded:
 
 
 def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> check.Verdict:
-    rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
     if task.depth == "large":
         loading.drop()
         loading.require_large(problem, loading.room())
@@ -193,11 +190,11 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
             return fullsize.check_large(file.module, problem)
         finally:
             loading.let_go()
+    rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
+    make = partial(check.Bench, file.module, problem, tracer=file.tracer)
     if task.depth == "once":
-        return check.check_once(file.bench(problem), rules, task.special)
-    if task.depth == "thorough":
-        return check.check_thoroughly(lambda: file.bench(problem), rules)
-    return check.check_bench(file.bench(problem), rules)
+        return check.check_once(make(), rules, task.special)
+    return check.check_thoroughly(make, rules) if task.depth == "thorough" else check.check_bench(make(), rules)
 
 
 # --- other tasks ---
@@ -209,8 +206,7 @@ def maps_task(task: messages.Maps) -> StepResult:
     n, c, h, w = x.shape
     k, _, r, s = filt.shape
     problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
-    tracer = None if device.gpu_count() else Tracer()
-    bench = _Loaded(loading.load(task), tracer).bench(problem)
+    bench = check.Bench(loading.load(task), problem, tracer=None if device.gpu_count() else Tracer())
     bench.load(x, filt)
     bench.blank()
     bench.run()

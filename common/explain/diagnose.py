@@ -13,9 +13,8 @@ import numpy as np
 from common.catalog import reference
 from common.catalog.problems import UINT16, Convolution, Dgrad, Problem, Wgrad
 from common.explain import letters
-from common.explain.letters import OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, axes_of, extents
+from common.explain.letters import ALL, OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, axes_of, extents
 
-_ALL = "gemm_k"  # in place of a letter
 _FEW = 24  # wrong elements that every mistake is tried on
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
 _MOST = 0.9  # share of the wrong elements that a mistake must explain
@@ -186,10 +185,10 @@ def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
     problem, off = evidence.problem, evidence.got - evidence.expected
     axes = [(u, 0.0) for u in problem.summed.lower() if extents(problem)[u] > 1]
     axes += [(u, 1.0) for u in letters.sides(problem)]
-    for u, cost in axes + ([(_ALL, 0.4)] if problem.form != "gemm" else []):
-        first, last, odd = _ranges(_extent(problem, u))
+    for u, cost in axes + ([(ALL, 0.4)] if problem.form != "gemm" else []):
+        first, last, odd = _ranges(extents(problem)[u])
         sums = _between(evidence, u, first, last)
-        few = last + 1 - first < 0.45 * _extent(problem, u)
+        few = last + 1 - first < 0.45 * extents(problem)[u]
         for what, extra, fitting, wanted in (
             ("missing", np.zeros_like(odd), -sums, off),
             ("twice", np.ones_like(odd), sums, off),
@@ -208,10 +207,6 @@ def _with_terms(u: str, first: int, last: int, what: str, evidence: Evidence) ->
     return {"alone": sums, "twice": evidence.expected + sums}.get(what, evidence.expected - sums)
 
 
-def _extent(problem: Problem, u: str) -> int:
-    return problem.reduction if u == _ALL else extents(problem)[u]
-
-
 def _ranges(n: int) -> tuple[Array, Array, Array]:
     """First and last value of each range that is tried, and how odd it is: one value, an end, a beginning, others."""
     if n <= _LONGEST:
@@ -228,8 +223,8 @@ def _ranges(n: int) -> tuple[Array, Array, Array]:
 def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
     """The sums of the terms from ``first`` to ``last`` along ``u``, (positions, ranges): along a letter summed over,
     an axis of x (where a term reads it), or all terms in their order."""
-    problem, table, extent = evidence.problem, evidence.table, _extent(evidence.problem, u)
-    index: Any = np.arange(extent) if u == _ALL else evidence.env.get(u)
+    problem, table, extent = evidence.problem, evidence.table, extents(evidence.problem)[u]
+    index: Any = np.arange(extent) if u == ALL else evidence.env.get(u)
     if u in letters.sides(problem):
         index = letters.coordinates(problem, X, evidence.env)[axes_of(problem)[0].index(u)]
     index = np.broadcast_to(index, table.shape)
@@ -242,7 +237,7 @@ def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
 
 def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> str:
     """A sentence on terms that are missing, counted twice or alone; in a loop's words if usual."""
-    end, one, alone = _extent(problem, u) - 1, first == last, what == "alone"
+    end, one, alone = extents(problem)[u] - 1, first == last, what == "alone"
     named = {"c": "channel", "k": "filter", "n": "image"}
     text = f"{u} = {first}" if one else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
     if last == end and not one:
@@ -259,7 +254,7 @@ def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> s
         return f"{named[u]} {u} = {first} is left out"
     elif what == "missing" and one and u in "trs" and first in (0, end):
         return f"the {'last' if first else 'first'} filter tap, {u} = {first}, is left out"
-    if u == _ALL and not one:
+    if u == ALL and not one:
         text = f"{u} from {first} to {last} (a part of the sum)"
     subject = f"the term {text}" if one else f"the terms {text}"
     if alone:
@@ -327,8 +322,10 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
         # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
         near = 1.4 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
         for name in names:
+            dilated = kind == "pad" and geometry[f"dilation_{name[-1]}"] > 1
             options = [(f"{name} + 1", geometry[name] + 1, near), (f"{name} - 1", geometry[name] - 1, near)]
             options += [(other, geometry[other], 2.0) for other in names]
             for form, value, cost in options:
                 if value != geometry[name] and value >= neutral:
-                    yield _read(X, cost, f"{form} stands in place of {name}", **{name: form})
+                    perhaps = ", or the dilation is left out of an offset" if dilated and form.endswith(" 1") else ""
+                    yield _read(X, cost, f"{form} stands in place of {name}{perhaps}", **{name: form})

@@ -16,7 +16,8 @@ LOOK_AT = {
     "syntax": "this line, and the one before it: a bracket, quote or colon that is missing shows late",
     "import": "the spelling, and whether the package is installed in this environment",
     "launch": "the function launch at the file's end: the workbook calls it by this name, with these arguments",
-    "shape-not-constant": "use a name that is set above the kernel (in the blank), as TILE_SHAPE = (TILE, TILE + 1)",
+    "shape-not-constant": "give the shape a name above the kernel, in the blank if there is one, such as "
+    "TILE_SHAPE = (TILE, TILE + 1), and use that name: inside the call Numba computes nothing",
     "dtype": "the dtype: a Numba type such as float32, imported from numba",
     "float-index": "how the index is computed: / gives a float, // an integer",
     "float-size": "the sizes on this line: 8 for 8.0, // for /; a block, a grid and a shape are whole numbers",
@@ -60,7 +61,8 @@ LOOK_AT = {
     "float16(0.0); integers that meet a float32; and device_array(shape, np.float32)",
     "race": "the barriers: one must stand between these two lines, after what others read is written, and before it "
     "is overwritten; one may do both",
-    "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier ahead of this",
+    "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier that the copied "
+    "tile is read after",
     "descriptor": "its fields: a tile begins on a 1024-byte boundary, and eight rows of 128 bytes are one stride",
     "mbarrier": "barrier_init, publish_barriers and the barrier behind them; then a phase's arrivals and bytes",
     "deadlock": "who completes the phase that is waited for: arrivals, bytes, and its parity, 0 for the first",
@@ -109,8 +111,8 @@ UNSOUND = {
 }
 
 _RACE_OF_ENGINES = (
-    "who frees the tile before it is filled again: wgmma_wait() by all that multiply it, tma_wait_read() by who "
-    "stores it, and then an arrival at the mbarrier that is waited for here"
+    "who frees the tile before it is filled or written again: wgmma_wait() by all that multiply it, tma_wait_read() "
+    "by who stores it, and then an arrival at the mbarrier that is waited for here"
 )
 _FRAMES = 12  # of a crash that are told
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains

@@ -23,6 +23,7 @@ Positions = tuple[NDArray[np.intp], ...]
 
 X, WEIGHT = "x", "weight"
 OUTPUT = "output"  # in place of an operand
+ALL = "gemm_k"  # in place of a letter: the terms in their order
 _TILES = (32, 16, 8)
 _STEPS = (2, 4, 8, 16, 32)
 
@@ -41,8 +42,8 @@ def axes_of(problem: Problem) -> tuple[str, str, str]:
 
 
 def extents(problem: Problem) -> dict[str, int]:
-    """The extent of each index letter."""
-    return {u.lower(): getattr(problem, u) for u in "".join(problem.arrays)}
+    """The extent of each index letter, and how many terms an element has."""
+    return {u.lower(): getattr(problem, u) for u in "".join(problem.arrays)} | {ALL: problem.reduction}
 
 
 def environment(problem: Problem, positions: Positions) -> Env:

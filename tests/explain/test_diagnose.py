@@ -10,6 +10,7 @@ from common.explain import diagnose, letters
 GEMM = Gemm(M=20, N=24, K=12)
 PLANE = Conv2d(N=2, C=3, H=9, W=10, K=4, R=3, S=2)
 SPACE = Conv3d(N=1, C=3, D=3, H=5, W=6, K=4, T=2, R=3, S=2, stride_h=2, pad_h=1, pad_w=1, dilation_d=2)
+APART = Conv3d(N=2, C=3, D=1, H=9, W=6, K=4, T=1, R=2, S=2, pad_h=1, dilation_h=2)
 PLANE_OF_3 = Conv2d(N=2, C=3, H=6, W=7, K=3, R=2, S=2)
 DGRAD, WGRAD = on_ladder("dgrad", SPACE), on_ladder("wgrad", SPACE)
 
@@ -129,6 +130,7 @@ def test_terms_missing_or_repeated_are_named(problem, change, text):
         (SPACE, "x", {"pad_w": lambda e: 0}, "pad_w is taken as 0"),
         (SPACE, "x", {"dilation_d": lambda e: 1}, "dilation_d is taken as 1"),
         (SPACE, "x", {"pad_h": lambda e: 2}, "pad_h + 1 stands in place of pad_h"),
+        (APART, "x", {"pad_h": lambda e: 2}, "pad_h + 1 stands in place of pad_h, or the dilation is left out"),
     ],
 )  # fmt: skip
 def test_a_letter_taken_for_another_is_named_with_its_operand(problem, operand, changes, text):
