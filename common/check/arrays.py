@@ -1,5 +1,5 @@
-"""Arrays on the device between margins, where what nobody has written holds a NaN that no arithmetic makes; and what
-they must hold: on the GPU if there is one and the problem is large, else by NumPy."""
+"""Arrays on the device between margins, where what nobody has written holds a NaN that no arithmetic makes; and the
+right answers: by the GPU if there is one and the problem is large, else by NumPy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Float64 = NDArray[np.float64]
 
 ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
-# Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and 0x7FFF on a GPU (PTX ISA, "Floating Point"). Of
-# int32 a number that no sum comes to, of int8 one that is far from zero; of e4m3 and bfloat16 NaN.
-_PATTERNS: dict[np.dtype[Any], Any] = {
+# The bits of an element that nobody has written. Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and
+# 0x7FFF on a GPU (PTX ISA, "Floating Point"). Of int32 a number that no sum comes to, of int8 one far from zero.
+UNWRITTEN: dict[np.dtype[Any], Any] = {
     FLOAT32: np.uint32(0x7FC0BEEF), FLOAT16: np.uint16(0x7EEF), INT32: np.uint32(0x7FC0BEEF), INT8: np.uint8(0x6D),
     UINT8: np.uint8(0x7F), UINT16: np.uint16(0x7FCB),
 }  # fmt: skip
@@ -30,14 +30,9 @@ _EXPONENTS: dict[np.dtype[Any], Any] = {
 }  # fmt: skip
 
 
-def pattern(dtype: np.dtype[Any]) -> Any:
-    """The bits of an element that nobody has written, an unsigned integer as wide as ``dtype``."""
-    return _PATTERNS[dtype]
-
-
 def missing_bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """A mask, and what it leaves of the bits of an element that is missing: unwritten, NaN or infinite."""
-    unwritten, exponent = _PATTERNS[dtype], _EXPONENTS.get(dtype)
+    unwritten, exponent = UNWRITTEN[dtype], _EXPONENTS.get(dtype)
     return (~type(unwritten)(0), unwritten) if exponent is None else (exponent, exponent)
 
 
@@ -49,12 +44,7 @@ def missing(values: Array) -> NDArray[np.bool_]:
 
 def bits(array: Any) -> Any:
     """The elements of an array, or of a flat one on the device, as unsigned integers."""
-    return array.view(_PATTERNS[np.dtype(array.dtype)].dtype)
-
-
-def words(array: Any) -> Any:
-    """A device array as a flat one of its elements' bits."""
-    return bits(array.reshape(array.size))
+    return array.view(UNWRITTEN[np.dtype(array.dtype)].dtype)
 
 
 def numbers(array: Array) -> Array:
@@ -62,20 +52,18 @@ def numbers(array: Array) -> Array:
     if array.dtype != codes.BFLOAT16:
         return array
     found = codes.values(array).astype(FLOAT32)
-    found[array == pattern(array.dtype)] = filled(1, FLOAT32)[0]
+    found[array == UNWRITTEN[array.dtype]] = filled(1, FLOAT32)[0]
     return found
 
 
 def filled(count: int, dtype: np.dtype[Any]) -> Array:
     """``count`` elements that nobody has written."""
-    return np.full(count, pattern(dtype)).view(dtype)
+    return np.full(count, UNWRITTEN[dtype]).view(dtype)
 
 
 class Guarded:
-    """A device array between two margins whose every element holds the unwritten pattern.
-
-    Without a margin an access beyond the array leaves its allocation, where tools that watch from outside see it.
-    """
+    """A device array between two margins whose every element holds the unwritten pattern. Without a margin an access
+    beyond the array leaves its allocation, where tools that watch from outside see it."""
 
     def __init__(self, shape: tuple[int, ...], margin: int = MARGIN, dtype: np.dtype[Any] = FLOAT32) -> None:
         from numba import cuda
@@ -105,7 +93,7 @@ class Guarded:
         found, after = [], self.margin + self.size
         for margin, first in ((self._flat[: self.margin], -self.margin), (self._flat[after:], self.size)):
             here = bits(np.asarray(margin.copy_to_host()))
-            found += [int(place) + first for place in np.flatnonzero(here != pattern(self.dtype))]
+            found += [int(place) + first for place in np.flatnonzero(here != UNWRITTEN[self.dtype])]
         return found
 
 
@@ -121,21 +109,18 @@ def full(problem: Problem, x: Array, weight: Array) -> Float64:
 
 def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> Float64:
     """The right answers at ``positions``, one index array for each axis of the output: by the GPU if there is one.
-
-    The operands may be on the device.
-    """
-    if not device.gpu_count():
-        return reference.full(problem, np.asarray(x), np.asarray(weight))[positions]
-    from common.check import fullsize
-
+    The operands may be on the device."""
     with stages.stage(stages.ORACLE):
+        if not device.gpu_count():
+            return reference.full(problem, np.asarray(x), np.asarray(weight))[positions]
+        from common.check import fullsize
+
         return fullsize.at(problem, x, weight, np.ravel_multi_index(positions, problem.output_shape))
 
 
 def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Indices:
     """Random output positions over the whole batch, plus every corner."""
-    rng = np.random.default_rng(seed)
-    shape = problem.output_shape
+    rng, shape = np.random.default_rng(seed), problem.output_shape
     drawn = [rng.integers(0, extent, samples) for extent in shape]
     corners = np.indices((2,) * len(shape)).reshape(len(shape), -1)
     ends = [corner * (extent - 1) for corner, extent in zip(corners, shape, strict=True)]

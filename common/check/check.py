@@ -8,6 +8,7 @@ all arrays lie between margins of NaN, so an access beyond them shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -23,14 +24,11 @@ from common.explain import diagnose, letters
 from common.machine_code.capture import BoundStep
 from common.run import stages
 from common.run.messages import REPEATS as REPEATS
+from common.run.messages import Engine, StepResult
 from common.run.messages import Finding as Finding
 
 Array = NDArray[Any]
 
-KINDS = (
-    "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
-    "refused",
-)  # fmt: skip
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 # By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it.
 _BOUNDS = {
@@ -49,8 +47,8 @@ _FILL = 0.5  # no sum of integers: an output filled with it shows whether the ke
 
 
 class Rules(NamedTuple):
-    """How a step is checked: the ``seed`` of operands; ``repeats``, launches on equal inputs that must agree; and the
-    ``precision`` and ``algorithm`` of a :class:`common.catalog.catalog.Step`."""
+    """How a step is checked: ``repeats`` are launches on equal inputs that must agree; ``precision``, ``algorithm``:
+    a step's (:class:`common.catalog.catalog.Step`)."""
 
     seed: int = 0
     repeats: int = REPEATS
@@ -73,28 +71,50 @@ class Verdict:
     def right(self) -> bool:
         return not self.findings
 
+    def result(self, engine: Engine | None = None, seed: int | None = None) -> StepResult:
+        """The result of a task."""
+        return StepResult(
+            status="right" if self.right else "wrong", shape=self.problem.shape(), right=self.right, engine=engine,
+            elements_compared=self.elements_compared, findings=self.findings, seed=seed,
+        )  # fmt: skip
+
 
 class Bench:
-    """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``.
+    """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``. ``tile``: as of a
+    :class:`BoundStep`; ``margin``: of each :class:`Guarded`; ``beside``: a bench whose operands are used.
 
-    ``tile``: as of a :class:`BoundStep`; ``margin``: of each :class:`Guarded`. With ``beside``, the operands are that
-    bench's.
+    ``tracer``: runs it in place of a GPU. It sees accesses beyond an array itself, so there are no margins; every
+    second launch takes blocks, and threads that write one element, in the opposite order. Raises TraceError for what
+    it does not know.
     """
 
     def __init__(
         self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None, margin: int = MARGIN,
-        beside: Any = None,
+        beside: Any = None, tracer: Any = None,
     ) -> None:  # fmt: skip
-        self.problem, self.step = problem, BoundStep(module, problem, tile)
+        self.problem, self.step, self._tracer, self._launches = problem, BoundStep(module, problem, tile), tracer, 0
         made: list[Guarded] = [beside.x, beside.weight, beside.y] if beside else []
-        self.x, self.weight, self.y = made or [Guarded(shape, margin, dtype) for shape, dtype in problem.operands]
-        self.step.allocate()
+        margin = 0 if tracer else margin
+        with tracer or nullcontext():
+            self.x, self.weight, self.y = made or [Guarded(shape, margin, dtype) for shape, dtype in problem.operands]
+            self.step.allocate()
+        for guarded in (self.x, self.weight) if tracer else ():
+            guarded.array.storage.read_only = True
 
     def load(self, x: Array, weight: Array) -> None:
         """Copy operands to the device and prepare the weights."""
-        self.x.set(x)
-        self.weight.set(weight)
-        self._wait_for(self.prepare)
+        with self._tracer or nullcontext():
+            self.x.set(x)
+            self.weight.set(weight)
+            self._wait_for(self.prepare)
+
+    def blank(self) -> None:
+        """Make the output what nobody has written."""
+        if not self._tracer:
+            self.y.blank()
+            return
+        self.y.array.poison()
+        arrays.bits(np.asarray(self.y.array))[...] = arrays.UNWRITTEN[self.y.dtype]
 
     def prepare(self) -> None:
         self.step.prepare(self.weight.array)
@@ -104,7 +124,11 @@ class Bench:
 
     def run(self) -> None:
         """Launch and wait."""
-        self._wait_for(self.launch)
+        if self._tracer:
+            self._tracer.order = "backward" if self._launches % 2 else "forward"
+        self._launches += 1
+        with self._tracer or nullcontext():
+            self._wait_for(self.launch)
 
     def result(self) -> Array:
         """Launch; returns the output."""
@@ -124,81 +148,86 @@ class Bench:
 
 def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
-    verdict, seed = Verdict(bench.problem), rules.seed
+    verdict, problem = Verdict(bench.problem), bench.problem
     before = _first(bench, verdict, rules)
     if verdict.findings:
         return verdict
     # new operands over the old output: nothing of the first launch may survive
-    new = inputs.integers(bench.problem, seed + 1, rules.algorithm)
-    bench.load(*new)
-    got, expected = _launched(bench, verdict, *new)
+    new = inputs.integers(problem, rules.seed + 1, rules.algorithm)
+    got, expected = _launched(bench, verdict, *new, blank=False), _right(problem, *new)
     wrong = int(np.count_nonzero(got != expected))
     # a race would show in a second launch, too, and differently
-    verdict.findings += _disagreement(
-        bench, got, expected, 3 if wrong else rules.repeats, before[2] if wrong else None
-    )
+    repeats, over = (3, before[2]) if wrong else (rules.repeats, None)
+    verdict.findings += _disagreement(bench, got, expected, repeats, over)
     if wrong and not verdict.findings:
-        why = diagnose.kept(bench.problem, before[:2], new, before[2], got, expected)
+        why = diagnose.kept(problem, before[:2], new, before[2], got, expected)
         text = f"{wrong} of {got.size} elements are wrong on the second launch, with new inputs"
         unknown = ", and the first was right: something is kept between launches"
         verdict.findings.append(Finding("stale", text + (f": {why}" if why else unknown)))
     if not verdict.findings:
-        _on_normals(bench, verdict, rules._replace(seed=seed + 2), exact=True)
+        _on_normals(bench, verdict, rules._replace(seed=rules.seed + 2), exact=True)
     return verdict
 
 
 def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
-    """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
-
-    ``make`` makes a bench of the same step and problem anew.
-    """
-    bench, seed = make(), rules.seed
+    """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches. ``make``
+    gives a bench of the same step and problem anew."""
+    bench = make()
     verdict = check_bench(bench, rules)
-    if verdict.findings:
-        return verdict
-    for kind in inputs.SPECIAL:
-        x, weight = inputs.special(kind, bench.problem, seed + 3, rules.precision, rules.algorithm)
-        if _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[kind]}"):
-            return verdict
-    x, weight = inputs.integers(bench.problem, seed, rules.algorithm)
-    for changed_x, changed_weight, said in _changes(x, weight, seed, rules.algorithm):
-        if _differs(bench, verdict, changed_x, changed_weight, said, kind="stale"):
-            return verdict
-    other = inputs.integers(bench.problem, seed + 4, rules.algorithm)
-    if _differs(make(), verdict, *other, "in other arrays of the same shape", kind="stale"):
-        return verdict
-    bench.load(x, weight)
-    for launch in range(1, RELAUNCHES + 1):
-        if _differs(bench, verdict, x, weight, f"at launch {launch} on the same arrays", "stale", load=False):
-            return verdict
+    for attempt in _attempts(make, bench, rules) if verdict.right else ():
+        if _differs(verdict, *attempt):
+            break
     return verdict
 
 
-def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
-    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
+def _attempts(
+    make: Callable[[], Bench], bench: Bench, rules: Rules
+) -> Iterator[tuple[Bench, Array, Array, str, str, bool]]:
+    """What :func:`_differs` is given: operands that differ little from those before, with what was changed."""
+    seed, problem = rules.seed, bench.problem
+    for special, said in inputs.SPECIAL.items():
+        operands = inputs.special(special, problem, seed + 3, rules.precision, rules.algorithm)
+        yield bench, *operands, f"with {said}", "wrong", True
+    x, weight = inputs.integers(problem, seed, rules.algorithm)
+    yield bench, x, weight, "back on the first inputs", "stale", True
+    weights, xs = _one_by_one(weight, seed), _one_by_one(x, seed)
+    for one in weights:
+        yield bench, x, one, "after one element of the weights was changed", "stale", True
+    turned = inputs.pruned(np.flip(weights[-1]).copy(), rules.algorithm)
+    yield bench, x, turned, "after the weights were put in another order", "stale", True
+    for one in xs:
+        yield bench, one, turned, "after one element of the input was changed", "stale", True
+    # of the same sum
+    yield bench, np.flip(xs[-1]).copy(), turned, "after the input was put in another order", "stale", True
+    other = inputs.integers(problem, seed + 4, rules.algorithm)
+    yield make(), *other, "in other arrays of the same shape", "stale", True
+    bench.load(x, weight)
+    for launch in range(1, RELAUNCHES + 1):
+        yield bench, x, weight, f"at launch {launch} on the same arrays", "stale", False
 
-    Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
-    What passes may still be wrong.
-    """
-    verdict, rules = Verdict(bench.problem), rules._replace(repeats=1)
+
+def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
+    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any;
+    on normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
+    verdict, plain, rules = Verdict(bench.problem), Verdict(bench.problem), rules._replace(repeats=1)
     if special == inputs.NORMALS:
         _on_normals(bench, verdict, rules)
         if verdict.findings:
-            plain = Verdict(bench.problem)
             _first(bench, plain, rules)
-            verdict.findings = plain.findings or verdict.findings
+        verdict.findings = plain.findings or verdict.findings
         return verdict
     before = _first(bench, verdict, rules)
     if special and not verdict.findings:
         x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[special]}", before=before)
+        _differs(verdict, bench, x, weight, f"with {inputs.SPECIAL[special]}", "wrong", True, before)
     return verdict
 
 
 def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
     """Launch on integers and compare; returns the operands and the output."""
     x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
-    y, expected, outside, wrong = _tried(bench, verdict, x, weight)
+    y, expected = _launched(bench, verdict, x, weight), _right(bench.problem, x, weight)
+    outside, wrong = trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
     if wrong and not outside:
         # at least twice more: the tracer runs the threads of every second launch in the opposite order
         wrong = _disagreement(bench, y, expected, max(rules.repeats, 3)) + wrong
@@ -206,75 +235,53 @@ def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, 
     return x, weight, y
 
 
-def _tried(
-    bench: Bench, verdict: Verdict, x: Array, weight: Array, load: bool = True
-) -> tuple[Array, Array, list[Finding], list[Finding]]:
-    """Launch on these operands; returns the output, what it is to be, and what was written elsewhere or is wrong."""
+def _launched(
+    bench: Bench, verdict: Verdict, x: Array, weight: Array, load: bool = True, blank: bool = True
+) -> Array:
+    """The output of a launch on these operands."""
     if load:
         bench.load(x, weight)
-    bench.y.blank()
-    y, expected = _launched(bench, verdict, x, weight)
-    return y, expected, trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
+    if blank:
+        bench.blank()
+    y = bench.result()
+    verdict.elements_compared += y.size
+    return y
 
 
-def _launched(bench: Bench, verdict: Verdict, x: Array, weight: Array) -> tuple[Array, Array]:
-    """Launch on the operands that are loaded; returns the output, and what it is to be."""
-    y, expected = bench.result(), reference.stored(bench.problem, arrays.full(bench.problem, x, weight))
-    verdict.elements_compared += expected.size
-    return y, expected
+def _right(problem: Problem, x: Array, weight: Array) -> Array:
+    return reference.stored(problem, arrays.full(problem, x, weight))
 
 
 def _on_normals(bench: Bench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
     """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
     x, weight = inputs.normals(bench.problem, rules.seed, rules.algorithm)
-    bench.load(x, weight)
-    bench.y.blank()
-    y = bench.result()
-    verdict.elements_compared += y.size
+    y = _launched(bench, verdict, x, weight)
     verdict.findings += trespass(bench, x, weight)
     verdict.findings += precision(bench.problem, x, weight, y, rules.precision, exact, rules.algorithm)
 
 
-def _changes(x: Array, weight: Array, seed: int, algorithm: str | None) -> Iterator[tuple[Array, Array, str]]:
-    """Operands that each differ little from the ones before, with what was changed."""
-    yield x, weight, "back on the first inputs"
-    changed = weight
-    for changed in _one_by_one(weight, seed):
-        yield x, changed, "after one element of the weights was changed"
-    weight = inputs.pruned(_reversed(changed), algorithm)
-    yield x, weight, "after the weights were put in another order"
-    for changed in _one_by_one(x, seed):
-        yield changed, weight, "after one element of the input was changed"
-    yield _reversed(changed), weight, "after the input was put in another order"  # of the same sum
-
-
-def _reversed(values: Array) -> Array:
-    return values.reshape(-1)[::-1].reshape(values.shape).copy()
-
-
-def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
-    """Copies of ``values``, each with one more element changed: first, middle, an odd one, last, a drawn one.
-
-    A key made of some of the elements misses one of these at least.
-    """
-    half, last = values.size // 2, values.size - 1
+def _one_by_one(values: Array, seed: int) -> list[Array]:
+    """Copies of ``values``, each with one more element changed: first, middle, an odd one, last, a drawn one. A key
+    made of some of the elements misses one of these at least."""
+    half, last, found = values.size // 2, values.size - 1, []
     drawn = int(np.random.default_rng(seed).integers(values.size))
     # of the drawn one the magnitude changes, which may be all that is looked at
     for place in (*dict.fromkeys((0, half, min(half | 1, last), last)), None):
         values, at = values.copy(), drawn if place is None else place
         number = codes.values(values.flat[at : at + 1])
         values.flat[at] = codes.held(number + np.sign(number) if place is None else -number, values.dtype)[0]
-        yield values
+        found.append(values)
+    return found
 
 
 def _differs(
-    bench: Bench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
+    verdict: Verdict, bench: Bench, x: Array, weight: Array, said: str, kind: str, load: bool,
     before: tuple[Array, Array, Array] | None = None,
 ) -> bool:  # fmt: skip
     """Launch on these operands; adds findings that open with ``said``, of ``kind`` if the output is wrong.
     ``before``: the operands and the right output of the launch before."""
-    y, expected, outside, wrong = _tried(bench, verdict, x, weight, load)
-    found, why = outside + wrong, ""
+    y, expected, why = _launched(bench, verdict, x, weight, load), _right(bench.problem, x, weight), ""
+    found = trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
     if before and [one.kind for one in found] == ["wrong"]:
         why = diagnose.kept(bench.problem, before[:2], (x, weight), before[2], y, expected)
     for one in found:
@@ -293,7 +300,7 @@ def _disagreement(
     """Do more launches give what ``earlier`` is, bit for bit? Before each, the output is blank, or holds ``over``."""
     for _ in range(repeats - 1):
         if over is None:
-            bench.y.blank()
+            bench.blank()
         else:
             bench.y.set(over)
         again = bench.result()
@@ -328,7 +335,7 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
     before, if it does."""
     name, missing = problem.names[2], arrays.missing(y)
     # a sum may keep the payload of the NaN it started from
-    unwritten = missing & (arrays.bits(y) == arrays.pattern(y.dtype)) & (not read)
+    unwritten = missing & (arrays.bits(y) == arrays.UNWRITTEN[y.dtype]) & (not read)
     cause = (
         f"because the kernel {read}" if read else "as from a read beyond an input's end or of uninitialised memory"
     )
@@ -349,21 +356,18 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
 
 def _reads(bench: Bench, x: Array, weight: Array, got: Array) -> str:
     """How the NaN elements of ``got`` come of the output's old contents, if they do: over numbers they are none."""
-    missing, name = np.isnan(got), bench.problem.names[2]
-    if not missing.any():
+    nan, name = np.isnan(got), bench.problem.names[2]
+    if not nan.any():
         return ""
     bench.y.set(np.full(got.shape, _FILL))
-    again = bench.result()[missing]
+    again = bench.result()[nan]
     if not (again != _FILL).any() or not np.isfinite(again).all():
         return ""
-    sums = arrays.full(bench.problem, x, weight)[missing]
+    sums = arrays.full(bench.problem, x, weight)[nan]
     if np.array_equal(again, reference.stored(bench.problem, sums + _FILL)):
         return f"adds to what {name} held before: it must assign"
-    if (again != _FILL).all():
-        return (
-            f"reads {name}, which holds nothing yet: it must assign, without a term of {name}, as 0 times NaN is NaN"
-        )
-    return ""
+    unset = f"reads {name}, which holds nothing yet: it must assign, without a term of {name}, as 0 times NaN is NaN"
+    return unset if (again != _FILL).all() else ""
 
 
 def _compare(bench: Bench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:

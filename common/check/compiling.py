@@ -1,8 +1,5 @@
-"""Steps compiled without a GPU, or ahead of launches, and summaries of their kernels.
-
-``compile_task`` does the task ``check.compile``, and so on, in a child process; Numba is imported inside, as it takes
-long.
-"""
+"""Steps compiled without a GPU, or ahead of launches, and summaries of their kernels: what is asked for, and what a
+child process does (``compile_task`` does ``check.compile``). Numba is imported inside, as it takes long."""
 
 from __future__ import annotations
 
@@ -10,15 +7,13 @@ import contextlib
 import hashlib
 import itertools
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from common.catalog import cache, catalog, device, limits, problems, sources
+from common.catalog import catalog, device, limits, problems, sources
 from common.catalog.catalog import Step
-from common.catalog.problems import Problem
 from common.check import loading, run
 from common.explain import faults
 from common.machine_code.capture import replaced
@@ -40,22 +35,20 @@ def compile_steps(
     steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
 ) -> Iterator[Outcome]:
     """Compile every kernel of each step, without a GPU, for its ladder's preset; or for all that are timed."""
-    tasks = []
+    groups, usual = [], problems.DEFAULT_PRESET
     for step in steps:
-        usual = problems.DEFAULT_PRESET[step.ladder]
         # a bench times an experiment on its ladder's default only
         others = problems.timed_presets(step.ladder) if every_preset and not step.experiment else []
         task = messages.Compile(
-            **at(step, problems.preset(usual)),
+            **at(step, problems.preset(usual[step.ladder])),
             architectures=catalog.targets(step.requires, architectures),
             machine_code=machine_code,
-            others={name: problems.preset(name).shape() for name in others if name != usual},
+            others={name: problems.preset(name).shape() for name in others if name != usual[step.ladder]},
         )
-        tasks.append(task)
-    results = isolate.run_groups([[task] for task in tasks], False, run.COMPILE_SECONDS, device.workers())
+        groups.append([task])
+    results = isolate.run_groups(groups, False, run.COMPILE_SECONDS, device.workers())
     for step, (_, result) in zip(steps, results, strict=False):
-        usual = problems.DEFAULT_PRESET[step.ladder]
-        yield Outcome.of(step, problems.preset(usual), usual, result)
+        yield Outcome.of(step, problems.preset(usual[step.ladder]), usual[step.ladder], result)
 
 
 def summary_architecture() -> str:
@@ -67,49 +60,26 @@ def summary_architecture() -> str:
 def summaries(
     pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: Show | None = None
 ) -> Iterator[Outcome]:
-    """``cards``: a summary of every kernel of each (step, preset), without a GPU; kept ones are not remade.
-
-    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each has the ``text`` of that; PTX comes
-    alone. Raises ToolError when machine code cannot be had.
-    """
+    """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU. With
+    ``show`` each has the ``text`` of that; PTX comes alone. Raises ToolError when machine code cannot be had."""
     with isolate.Pool() as pool:
-        waiting = [pool.submit(_summaries, *pair, architecture, file, show, pool.stop) for pair in pairs]
-        for (step, preset), future in zip(pairs, waiting, strict=True):
-            result = future.result()
+        compiling, tracing = [], []
+        for step, preset in pairs:
+            problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
+            task = messages.Summarise(**at(step, problem, file), architecture=target, show=show)
+            compiling.append(pool.submit(list, isolate.run([task], False, run.COMPILE_SECONDS, pool.stop)))
+            small = Trace(**at(step, trace.reduced(problem), file))
+            tracing += [] if show else [pool.submit(list, isolate.run([small], True, TRACE_SECONDS, pool.stop))]
+        for number, (step, preset) in enumerate(pairs):
+            ((_, result),) = compiling[number].result()
             if result.missing_tool:
                 raise ToolError(result.message)
+            if result.status == "right" and not show:
+                ((_, traced),) = tracing[number].result()
+                figures = cost.traffic(traced.trace) if traced.trace is not None else {}
+                for one in result.cards:
+                    one["traffic"] = figures.get(one["kernel"], {})
             yield Outcome.of(step, problems.preset(preset), preset, result)
-
-
-def _summaries(
-    step: Step, preset: str, architecture: str, file: Path | None, show: Show | None, stop: threading.Event
-) -> StepResult:
-    problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
-    key = summary_key(file or step.path, problem, target)
-    found = None if show else cache.get("cards", key, list[Summary])
-    if found is not None:
-        return StepResult(status="right", cards=found)
-    task = messages.Summarise(**at(step, problem, file), architecture=target, show=show)
-    result = next((result for _, result in isolate.run([task], False, run.COMPILE_SECONDS, stop)), None)
-    if result is None:
-        return StepResult(status="unjudged", message="stopped")
-    if result.status == "right" and not show:
-        # what cannot be traced has no ``traffic``
-        tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=trace.reduced(problem).shape())
-        traced = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
-        figures = cost.traffic(traced.trace) if traced and traced.trace is not None else {}
-        for one in result.cards:
-            one["traffic"] = figures.get(one["kernel"], {})
-        if not stop.is_set():  # else perhaps without a trace
-            cache.put("cards", key, result.cards)
-    return result
-
-
-def summary_key(path: Path, problem: Problem, architecture: str) -> str:
-    """What the summaries of a step's file are kept under; they show source lines, so a comment counts, too."""
-    return cache.key(
-        [Path(__file__).with_name("tasks.py"), path], str(path.resolve()), problem.shape(), architecture, text=True
-    )
 
 
 def prepare_task(task: messages.Prepare) -> Result:
@@ -121,33 +91,28 @@ def prepare_task(task: messages.Prepare) -> Result:
 
     from common.machine_code import codegen, kernelcache
 
-    gpu, usual = task.device, device.USUAL_CARD
+    gpu, limited = task.device, device.bounds(task.device.compute_capability)
     major, minor = map(int, gpu.compute_capability.split("."))
-    capability = major, minor
-    told = {"compute_capability": capability, "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
-    limited = device.bounds(gpu.compute_capability)
-    ask = device.as_card(limited if limited in limits.LIMITS else usual, **told)
+    told = {"compute_capability": (major, minor), "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
     seen: set[tuple[int, str]] = set()
-    with replaced(cuda, get_current_device=ask):
+    as_card = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
+    with replaced(cuda, get_current_device=as_card):
         module = loading.load(task)
-    # what is surely started first
-    for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
-        with suppress(ValueError), replaced(cuda, get_current_device=ask):
-            for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
-                key = id(launch.kernel), str(launch.signature)
-                if key not in seen:
-                    seen.add(key)
-                    with stages.stage(stages.COMPILE):
-                        kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
+        # what is surely started first
+        for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
+            with suppress(ValueError):
+                for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
+                    key = id(launch.kernel), str(launch.signature)
+                    if key not in seen:
+                        seen.add(key)
+                        with stages.stage(stages.COMPILE):
+                            kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
     return Result(status="right")
 
 
 def compile_task(task: messages.Compile) -> StepResult:
-    """Compile every kernel of a file for the named architectures; count machine instructions where asked.
-
-    ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond the
-    limits of an architecture raises LaunchLimitError.
-    """
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked. A launch
+    beyond the limits of an architecture raises LaunchLimitError."""
     path, shapes = Path(task.path), {"": task.shape, **task.others}
     found: dict[str, list[Summary]] = {name: [] for name in shapes}
     told: list[object] = []  # of each launch
@@ -226,17 +191,14 @@ def _kernels(
 
 def summarise_task(task: messages.Summarise) -> StepResult:
     """A summary of every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
-    from numba import cuda
-
     from common.machine_code import codegen
     from common.machine_code import summaries as made
 
-    with replaced(cuda, get_current_device=device.as_card(task.architecture)):
-        module = loading.load(task)
-        launches = codegen.distinct(codegen.launches(module, task.problem))
+    architecture, found = task.architecture, []
+    with on_card(architecture):
+        launches = codegen.distinct(codegen.launches(loading.load(task), task.problem))
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
-    architecture, found = task.architecture, []
     for launch in launches:
         text = codegen.ptx(launch, [architecture], lines=task.show != "ptx")[architecture]
         if task.show == "ptx":

@@ -2,10 +2,6 @@
 
 The right answers have a thread for each, and are summed in float64, which holds each product exactly, and each sum of
 the kinds that are compared exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
-
-Operands of large problems are drawn once for all steps, and the output, perhaps gigabytes, is looked at by small
-kernels. Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset,
-which the GPU writes (:func:`check_large`).
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numba import cuda, uint64
+from numba import cuda
 from numpy.typing import NDArray
 
 from common.catalog import codes, inputs, reference
@@ -34,10 +30,7 @@ OUTPUTS = 1 << 22  # of one launch, at most: bounds the memory on both sides
 
 BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
 SAMPLES, LARGE_SAMPLES = 20_000, 300
-# Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
-MULTIPLIER = 0x9E3779B97F4A7C15
-SHIFT = 61  # the three highest bits are kept
-_INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those bits
+PERIOD = 1_000_003  # elements, a prime: operands of more than 2^31, which the host draws too slowly, repeat so many
 
 
 # --- the right answers ---
@@ -104,11 +97,8 @@ def _axes(problem: Problem) -> tuple[Any, ...]:
 
 
 def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-    """Output elements in float64, at these offsets in row-major order or all of them, in one dimension; some at a
-    time, so that no launch is long. ``x`` and ``weight`` may be on the device.
-
-    Raises the driver's error where the GPU has no room for the operands.
-    """
+    """Output elements in float64, at these offsets in row-major order or all of them, in one dimension. ``x`` and
+    ``weight`` may be on the device. Raises the driver's error where the GPU has no room for the operands."""
     operands = [_on_device(array) for array in (x, weight)]
     size = math.prod(problem.output_shape) if offsets is None else offsets.size
     result = np.empty(size)
@@ -154,10 +144,10 @@ def grid(size: int) -> tuple[int, int]:
 
 
 @cuda.jit
-def fill(words: Any, pattern: Any) -> None:
-    """Every word becomes the pattern."""
+def fill(words: Any, given: Any) -> None:
+    """The words become those that are given, again and again."""
     for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        words[i] = pattern
+        words[i] = given[i % given.size]
 
 
 @cuda.jit
@@ -176,13 +166,6 @@ def gather(values: Any, offsets: Any, taken: Any) -> None:
 
 
 @cuda.jit
-def hash_offsets(words: Any, table: Any, seed: Any, multiplier: Any, shift: Any) -> None:
-    """Each word becomes one of the table, chosen by its offset's hash (:func:`check_large`)."""
-    for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        words[i] = table[(uint64(i) + seed) * multiplier >> shift]
-
-
-@cuda.jit
 def prune(weight: Any) -> None:
     """Of every four elements of a column [K, N] two become zero."""
     for i in range(cuda.grid(1), weight.size, cuda.gridsize(1)):
@@ -195,10 +178,8 @@ def prune(weight: Any) -> None:
 
 
 class Operands:
-    """A problem's operands, drawn once for one step after the other: integers to check with, normals to time with.
-
-    They wait on the host; ``x``, ``weight`` and ``y`` are on the GPU, between margins.
-    """
+    """A problem's operands, drawn once for one step after the other: integers to check with, normals to time with, on
+    the host; ``x``, ``weight`` and ``y`` are on the GPU, between margins."""
 
     def __init__(self, problem: Problem, seed: int, algorithm: str | None = None, samples: int = SAMPLES) -> None:
         self.problem = problem
@@ -214,23 +195,18 @@ class Operands:
             guarded.array.copy_to_device(values)
 
 
-def _elements(array: Guarded, positions: reference.Indices) -> NDArray[np.float64]:
-    """The output's elements at these positions."""
-    offsets = cuda.to_device(np.ravel_multi_index(positions, array.array.shape))
-    taken = cuda.device_array(offsets.size, arrays.pattern(array.dtype).dtype)
-    gather[grid(offsets.size)](arrays.words(array.array), offsets, taken)
-    return codes.values(taken.copy_to_host().view(array.dtype))
-
-
 def _launched(bench: Bench, positions: reference.Indices, expected: Array) -> tuple[Verdict, bool]:
     """Launch, compare the elements at these positions; and is any element missing: unwritten, infinite or NaN?"""
     bench.prepare()
-    words, dtype = arrays.words(bench.y.array), bench.y.dtype
-    fill[grid(words.size)](words, arrays.pattern(dtype))
+    words, dtype = arrays.bits(bench.y.array.reshape(bench.y.size)), bench.y.dtype
+    fill[grid(words.size)](words, cuda.to_device(arrays.bits(arrays.filled(1, dtype))))
     bench.run()
     missing = cuda.to_device(np.zeros(1, np.int32))
     mark_missing[grid(words.size)](words, *arrays.missing_bits(dtype), missing)
-    got = _elements(bench.y, positions)
+    offsets = cuda.to_device(np.ravel_multi_index(positions, bench.problem.output_shape))
+    taken = cuda.device_array(offsets.size, words.dtype)
+    gather[grid(offsets.size)](words, offsets, taken)
+    got = codes.values(taken.copy_to_host().view(dtype))
     wrong = np.flatnonzero(got != expected)
     verdict = Verdict(bench.problem, elements_compared=len(expected))
     if len(wrong):
@@ -255,24 +231,22 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
 
 
 def numbers(problem: Problem) -> NDArray[np.float64]:
-    """The eight numbers that elements are of: integers from -4 to 4 without zero, nearer ones if sums have few bits.
-
-    Hashes of evenly spaced offsets are not independent, so even all products of one sign must not overflow.
-    """
+    """What elements are drawn from: integers from -4 to 4 without zero, nearer ones if sums have few bits: as what is
+    drawn repeats, even all products of one sign must not overflow."""
+    integers = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
     if problem.output_dtype != FLOAT16 and problem.input_dtype != codes.E4M3:
-        return _INTEGERS
+        return integers
     limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
     largest = math.isqrt(limit // problem.reduction) or 0.5
-    return np.asarray(np.clip(_INTEGERS, -largest, largest))
+    return np.asarray(np.clip(integers, -largest, largest))
 
 
 def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPLES) -> Verdict:
     """Every element of the output written and finite, sampled ones and the corners exact."""
-    bench = Bench(module, problem)
-    for seed, guarded in enumerate((bench.x, bench.weight)):
-        table = cuda.to_device(arrays.bits(codes.held(numbers(problem), guarded.dtype)))
-        words = arrays.words(guarded.array)
-        hash_offsets[grid(guarded.size)](words, table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT))
+    bench, rng = Bench(module, problem), np.random.default_rng(0)
+    for guarded in (bench.x, bench.weight):
+        drawn = codes.held(rng.choice(numbers(problem), PERIOD), guarded.dtype)
+        fill[grid(guarded.size)](arrays.bits(guarded.array.reshape(guarded.size)), cuda.to_device(arrays.bits(drawn)))
     if getattr(module, "ALGORITHM", None) == reference.PRUNED:
         prune[grid(bench.weight.size)](bench.weight.array)
     positions = arrays.sample_positions(problem, samples, 0)

@@ -1,8 +1,7 @@
 """What tasks need of a step's file: its module, its problem as this card holds it, operands.
 
 A preset whose arrays or whose launch would be too large runs smaller: the batch is halved, or all extents of a matrix
-product, until it fits the bytes that one command may use and the seconds that one launch may last.
-"""
+product."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from common.run import stages
 from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
 
 if TYPE_CHECKING:
-    from common.check import check, fullsize
+    from common.check import fullsize
 
 STEP = 1 << 29  # bytes: the budget is a multiple of this, so that other programs' windows do not change it
 LIBRARIES = 400_000_000  # bytes beside all arrays: Numba's modules, and what cuBLAS and cuDNN load
@@ -55,15 +54,14 @@ def room_bytes(free_bytes: int, l2_bytes: int) -> int:
     return max(0, free_bytes - LIBRARIES - flush_bytes(l2_bytes)) // STEP * STEP
 
 
-def needed(problem: Problem) -> int:
-    """Bytes that timing the problem takes, a workspace included."""
-    return int((1 + WORKSPACE) * problem.least_bytes)
+def needed(problem: Problem, workspace: float = WORKSPACE) -> int:
+    """Bytes that running the problem takes, a workspace included."""
+    return int((1 + workspace) * problem.least_bytes)
 
 
 def require_large(problem: Problem, room: int) -> None:
     """Raise NoRoomError unless a shape with arrays of more than 2^31 elements fits."""
-    least = int((1 + LARGE_WORKSPACE) * problem.least_bytes)
-    if least > room:
+    if (least := needed(problem, LARGE_WORKSPACE)) > room:
         raise NoRoomError(least, room)
 
 
@@ -84,8 +82,7 @@ def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) ->
     ``launch_seconds`` times one launch: at a PROBED-th of the operations first. That predicts too much of others if
     it leaves most of the GPU idle, so the size that it allows is timed, too, before a larger is ruled out.
     """
-    found = list(sizes(problem))
-    first = probed(problem)
+    found, first = list(sizes(problem)), probed(problem)
     at = found.index(first[0]) if first else 0
     while at:
         rate = launch_seconds(found[at]) / found[at].flops
@@ -111,8 +108,7 @@ def fitted(problem: Problem, room: int) -> Problem:
 
 
 def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
-    """Is ``ran``, a launch of which took so many seconds, the size at which the problem would run with this room: is
-    none larger, or would a launch of the next last nearly too long?"""
+    """Is ``ran``, a launch of which took so many seconds, the size at which the problem would run with this room?"""
     found = [size for size in sizes(problem) if needed(size) <= room]
     at = found.index(ran) if ran in found else -1
     return at == 0 or (at > 0 and seconds * found[at - 1].flops / ran.flops > 0.8 * LAUNCH_SECONDS)
@@ -136,11 +132,12 @@ def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
             if not device.gpu_count() or not device.out_of_memory(error):
                 raise
             traceback.clear_frames(error.__traceback__)  # which hold the arrays
-            short = NoRoomError(needed(task.problem), 0)
+            free = 0
             with suppress(Exception):  # there may not even be a context
                 let_go()
-                short = NoRoomError(short.needed, device.free_bytes())
-            if short.free >= short.needed + LIBRARIES:
+                free = device.free_bytes()
+            short = NoRoomError(needed(task.problem), free)
+            if free >= short.needed + LIBRARIES:
                 raise
         return StepResult(status="unjudged", message=str(short), needed_bytes=short.needed, free_bytes=short.free)
 
@@ -158,22 +155,9 @@ def let_go() -> None:
             sys.modules["torch"].cuda.empty_cache()
 
 
-def found(verdict: check.Verdict) -> StepResult:
-    """A verdict as a result."""
-    return StepResult(
-        status="right" if verdict.right else "wrong",
-        shape=verdict.problem.shape(),
-        right=verdict.right,
-        elements_compared=verdict.elements_compared,
-        findings=verdict.findings,
-    )
-
-
 def load(task: FileTask[Result], rival: Rival | None = None, tile: Tile | None = None) -> Any:
-    """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants.
-
-    Here alone it is decided who compiles its kernels.
-    """
+    """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants. Here alone it is
+    decided who compiles its kernels."""
     file, on_gpu = rival or task, task.on_gpu and device.gpu_count() > 0
     by_successor = on_gpu and (file.compiler or device.compiler()) == device.MLIR
     with stages.stage(stages.IMPORTS), successor.on_gpu() if by_successor else nullcontext():
@@ -198,15 +182,13 @@ def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Proble
     from common.check import check
 
     def launch_seconds(size: Problem) -> float:
-        bench = check.Bench(module, size, tile)
+        bench, times = check.Bench(module, size, tile), []
         bench.load(*inputs.integers(size, 0))
-        bench.run()  # compiles
-        times = []
-        for _ in range(_PROBES):  # a clock takes its time to rise
+        for _ in range(1 + _PROBES):  # the first compiles, and a clock takes its time to rise
             start = time.perf_counter()
             bench.run()
             times.append(time.perf_counter() - start)
-        return min(times)
+        return min(times[1:])
 
     whole = fitted(task.problem, room())
     return within_time(whole, launch_seconds) if device.gpu_count() else whole

@@ -2,11 +2,9 @@
 
 Which shapes, is data: ``shapes.toml``, chosen so that every wrong kernel that is known fails at one, and that each
 extent, stride, padding and dilation is far out at one; ``full.toml`` has those of ``check --full``. A few are drawn
-anew each time. All cases of an engine run in one process on one imported module: what a step keeps from one shape, or
-one set of arrays, to the next shows. Two engines judge:
-
-- ``traced``: the tracer runs every block in lockstep; it alone sees what is unsound.
-- ``gpu``: the kernel as compiled, where there is a GPU: more shapes, and larger ones.
+anew each time. All cases of an engine run in one process on one imported module: what a step keeps from one to the
+next shows. The tracer runs every block in lockstep, and alone sees what is unsound; the GPU runs the kernel as
+compiled, at more and larger shapes.
 """
 
 from __future__ import annotations
@@ -47,11 +45,8 @@ FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
 @dataclass(frozen=True)
 class Case:
     """One shape for one engine. ``special``: operands of that kind of :data:`common.catalog.inputs.SPECIAL` besides
-    integers, or normals in their place.
-
-    ``small``: the step is told that the card has few multiprocessors, :data:`FEW`.
-    ``wide``: a shape of ``wide`` in ``full.toml``; the tracer takes a narrower one if no grid is as wide.
-    """
+    integers, or normals in their place. ``small``: the step is told that the card has :data:`FEW` multiprocessors.
+    ``wide``: the tracer takes a narrower shape if no grid is as wide."""
 
     problem: Problem
     engine: Engine
@@ -78,12 +73,11 @@ def new_seed() -> int:
 
 @lru_cache
 def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
-    """The cases that ``shapes.toml`` has for a ladder, those that find most in the least time first; and which of
-    them a GPU runs, too.
+    """The cases that ``shapes.toml`` has for a ladder, or else for its form, those that find most in the least time
+    first; and which of them a GPU runs, too.
 
     A line of it is ``SHAPE`` or ``SHAPE then SHAPE``, perhaps followed by ``|`` and marks: a depth, a kind of
-    operands, ``small``, ``wide``, ``gpu``. A ladder without an entry has that of its form. Raises ValueError naming a
-    line that cannot be read.
+    operands, ``small``, ``wide``, ``gpu``. Raises ValueError naming a line that cannot be read.
     """
     data = store.read_toml(SHAPES)
     found: list[tuple[Case, bool]] = []
@@ -103,25 +97,25 @@ def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
 
 def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     """The cases of a step of this ladder, those that find most in the least time first; ``seed`` is that of what is
-    drawn. ``full``: the pairwise plan in their place.
-    """
+    drawn. ``full``: the pairwise plan in their place."""
+    compiled = LADDERS[ladder].form == "conv2d"  # for each shape, and each change of the weights: few are tried
+    large = [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
     if full:
-        return _pairwise(ladder, gpu, seed)
+        found = _pairwise(ladder, seed)
+        small_card = [Case(one, "traced", "usual", seed, small=True) for one in listed("small_card", ladder)]
+        if not gpu:
+            return found + small_card
+        found += [replace(case, engine="gpu") for case in found[:: 10 if compiled else 1]]
+        more = drawn(ladder, seed, 2 if compiled else 60, LARGEST_ON_GPU, LARGEST_ON_GPU >> 8)
+        return found + _operands([Case(problem, "gpu") for problem in more], seed) + large + small_card
     found = [case for case, _ in chosen(ladder)]
     found = _operands(found + [Case(problem, "traced") for problem in drawn(ladder, seed, DRAWN)], seed)
-    if gpu:
-        # a conv2d kernel is compiled for each change of its weights, so the tracer alone tries many changes
-        compiled = LADDERS[ladder].form == "conv2d"
-        on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
-        on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
-        count = DRAWN_COMPILED if compiled else DRAWN
-        on_gpu += [Case(problem, "gpu") for problem in drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
-        found += _operands(on_gpu, seed) + _large(ladder)
-    return found
-
-
-def _large(ladder: str) -> list[Case]:
-    return [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
+    if not gpu:
+        return found
+    on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
+    on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
+    more = drawn(ladder, seed, DRAWN_COMPILED if compiled else DRAWN, MOST_ON_GPU, TERMS_ON_GPU)
+    return found + _operands(on_gpu + [Case(problem, "gpu") for problem in more], seed) + large
 
 
 def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:
@@ -143,8 +137,8 @@ def _operands(planned: list[Case], seed: int, terms: float = SPECIAL_TERMS) -> l
     return found
 
 
-def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
-    """Shapes among which every pair of conditions occurs, and all others that are listed; a GPU runs them, too."""
+def _pairwise(ladder: str, seed: int) -> list[Case]:
+    """Traces at shapes among which every pair of conditions occurs, and at all others that are listed."""
     first = problems.FIRST[ladder]
     found = [Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual", seed) for problem in problems.RAGGED[ladder]]
@@ -157,21 +151,12 @@ def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
     shapes += [one for name in ("long_sums", "layers", "familiar") for one in listed(name, ladder)]
     planned = [Case(one, "traced", special=inputs.NORMALS if one in rounded else "") for one in shapes]
     found += _operands(planned, seed, math.inf)
-    found += [Case(problem, "traced", wide=True) for problem in listed("wide", ladder)]
-    found.append(Case(first, "traced"))
-    if gpu:
-        compiled = LADDERS[ladder].form == "conv2d"  # for each shape
-        found += [replace(case, engine="gpu") for case in found[:: 10 if compiled else 1]]
-        large = drawn(ladder, seed, 2 if compiled else 60, LARGEST_ON_GPU, LARGEST_ON_GPU >> 8)
-        found += _operands([Case(problem, "gpu") for problem in large], seed) + _large(ladder)
-    return found + [Case(problem, "traced", "usual", seed, small=True) for problem in listed("small_card", ladder)]
+    return [*found, *(Case(one, "traced", wide=True) for one in listed("wide", ladder)), Case(first, "traced")]
 
 
 def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
-    """The cases of a step at one shape that was asked for; none without a GPU if it is :func:`too_large`.
-
-    A trace makes several launches where one is quick, and one beside a GPU, whose verdict it holds up.
-    """
+    """The cases of a step at one shape that was asked for; none without a GPU if it is :func:`too_large`. Traces make
+    several launches where one is quick, and one beside a GPU, whose verdict they hold up."""
     found = [Case(problem, "gpu", "usual", seed)] if gpu else []
     if not too_large(problem):
         quick = not gpu and multiply_adds(problem) <= TRACED_FROM
@@ -191,10 +176,7 @@ def too_large(problem: Problem) -> str:
 
 
 def ordinary(problem: Problem) -> bool:
-    """Must every step take this shape? One that refuses it is not right.
-
-    Beyond it lie filters that fill constant memory (64 KiB), and extents of more than 65,535.
-    """
+    """Must every step take this shape? Not one of more than 65,535, or a filter beyond constant memory."""
     if max(problem.shape().values()) > MAX_GRID_YZ:
         return False
     weight_bytes = math.prod(problem.weight_shape) * problem.input_dtype.itemsize
@@ -209,9 +191,8 @@ def multiply_adds(problem: Problem) -> int:
 def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOST_TERMS) -> tuple[Problem, ...]:
     """``count`` shapes of at most ``most`` multiply-adds each, and ``terms`` of a sum; the same for the same seed.
 
-    Every extent is drawn log-uniformly, so that 3 is as likely as 3,000 where the other axes are short. Half of them
-    are then made products of 2 and 3, or such a product and one more or less, as tiles and vectors are; now and then
-    two are made equal.
+    Extents are log-uniform, so that 3 is as likely as 3,000 where the other axes are short; half of them are then
+    made products of 2 and 3, or one more or less, as tiles and vectors are; now and then two are made equal.
     """
     rng = random.Random(seed)
     found: list[Problem] = []
@@ -299,9 +280,7 @@ _SELDOM = {"gemm": "N", "conv2d": "KW", "conv3d": "KW", "dgrad": "CW", "wgrad": 
 
 
 def narrow(problem: Problem) -> Problem:
-    """A shape of ``wide``; 1,025 in place of its long extent if a grid seldom needs y or z for that.
-
-    Without a GPU a thread's loop over 65,537 filters takes half a minute.
-    """
+    """A shape of ``wide``; 1,025 in place of its long extent if a grid seldom needs y or z for that: a thread's loop
+    over 65,537 filters takes the tracer half a minute."""
     long = {key: 1025 for key in _SELDOM[problem.form] if getattr(problem, key) > MAX_GRID_YZ}
     return replace(problem, **long)

@@ -1,9 +1,5 @@
-"""Checks of steps, in child processes: their tasks, and what comes of them, one outcome for each shape.
-
-Outcomes of steps whose code has not changed since are kept. ``results/verdicts.json`` holds the verdicts of the
-shipped steps: each right at the whole plan, and compiled for all architectures, under a key of its code, its helpers
-and what finds a verdict. ``check --record`` writes it.
-"""
+"""Checks of steps, in child processes: their tasks, and what comes of them, one outcome for each shape, kept while a
+step's code does not change."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ from msgspec.structs import replace
 from common.catalog import cache, catalog, device, problems, schema, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.check import check, loading, plan
+from common.check import loading, plan
 from common.machine_code import kernelcache
 from common.run import isolate, messages
 from common.run.messages import Outcome, Result, StepResult, at
@@ -39,8 +35,7 @@ ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
 
-# Faults whose line is that of the launch, not of what went wrong.
-_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog", "constant-memory"}
+_UNPLACED = {"illegal-address", "misaligned", "constant-memory"}  # faults whose line is the launch's
 
 
 class DeviceError(RuntimeError):
@@ -60,14 +55,12 @@ class Checking:
     """The check of steps as :mod:`common.check.plan` has it, or at ``shape``, in child processes.
 
     ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
-    checked in the step's place. ``seed`` is that of the drawn shapes and operands. The shapes that a GPU has little
-    room for come last, if a step is right at the others. Without a GPU, or on another than the step requires, each is
-    also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
-    compile at none that have not been tried by then.
+    checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU, or on another than
+    the step requires, each is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes.
 
-    Traces and compilations begin at once, on all processors, soonest what is checked first: with a GPU also what it
-    will run, and the kernels of ``timed``, steps on presets. The GPU runs a step when asked for it (:meth:`of`). On
-    leaving, what is not done is given up.
+    Traces and compilations begin at once, on all processors: with a GPU also what it will run, and the kernels of
+    ``timed``, steps on presets. The GPU runs a step when asked for it (:meth:`of`). On leaving, what is not done is
+    given up.
     """
 
     def __init__(
@@ -84,19 +77,24 @@ class Checking:
             cache.prune(kernelcache.FOLDER)
         later = _shapes(timed)
         for step, one in self._checks.items():
-            if shapes := one.launched + later.pop(step, []) * bool(one.launched):
-                one.compiled = self._begin(_ahead(step, shapes, str(file or "")))
-            one.begin(self._pool)
-        self._later = {step: self._begin(_ahead(step, shapes)) for step, shapes in later.items()}
+            on_gpu = [task for line in one.lines for task in line if task.on_gpu and not _is_large(task)]
+            if on_gpu:
+                shapes = [task.shape for task in on_gpu] + later.pop(step, [])
+                one.compiled = self._begin(step, shapes, file)
+            one.start(self._pool, self._pool.stop, False)
+        self._later = {step: self._begin(step, shapes) for step, shapes in later.items()}
 
-    def _begin(self, task: messages.Prepare) -> Future[Any]:
+    def _begin(self, step: Step, shapes: list[dict[str, int]], file: Path | None = None) -> Future[Any]:
+        """Compile a step's kernels, or those of ``file``, for this GPU."""
+        path, gpu = str(file or step.path), inspect_device()[0]
+        task = messages.Prepare(path=path, ladder=step.ladder, step=step.name, device=gpu, shapes=shapes)
         return self._pool.submit(list, isolate.run([task], False, COMPILE_SECONDS, self._pool.stop))
 
     def of(self, steps: list[Step]) -> Iterator[Outcome]:
         """What comes of these steps, step by step, one outcome for each shape."""
         checks = [self._checks[step] for step in steps]
         for one in checks:
-            one.launch(self._gpu, self._pool.stop)
+            one.start(self._gpu, self._pool.stop, True)
         for one in checks:
             yield from one.outcomes()
 
@@ -115,16 +113,8 @@ class Checking:
         self._pool.__exit__()
 
 
-def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages.Prepare:
-    """Compile a step's kernels, or those of the file at ``path`` in its place, for this GPU."""
-    return messages.Prepare(
-        path=path or str(step.path), ladder=step.ladder, step=step.name, device=inspect_device()[0], shapes=shapes,
-    )  # fmt: skip
-
-
 def compile_ahead(pairs: list[tuple[Step, str]]) -> None:
-    """Compile the kernels of steps on presets for this GPU, on all processors, without it; what cannot be compiled
-    ahead is compiled where it runs."""
+    """Compile the kernels of steps on presets for this GPU, on all processors, as far as they can be without it."""
     with Checking([], False, timed=pairs) as compiling:
         compiling.wait(*(step for step, _ in pairs))
 
@@ -151,16 +141,18 @@ def beyond(step: Step) -> str:
 Line = list[messages.Check | messages.Compile]  # tasks for one process
 
 
+def _check(step: Step, problem: Problem, file: Path | None, **more: Any) -> messages.Check:
+    return messages.Check(**at(step, problem, file), precision=step.precision, algorithm=step.algorithm, **more)
+
+
 def _is_large(task: messages.Check | messages.Compile) -> bool:
     return isinstance(task, messages.Check) and task.depth == "large"
 
 
 @dataclass
 class _StepCheck:
-    """The check of one step, or of ``file`` in its place: lines of tasks, and what comes of them.
-
-    The last line is the GPU's, at whose end are the largest shapes.
-    """
+    """The check of one step, or of ``file`` in its place: lines of tasks, and what comes of them. The last line is
+    the GPU's, at whose end are the largest shapes, for which it has little room."""
 
     step: Step
     without_gpu: bool
@@ -171,53 +163,33 @@ class _StepCheck:
     compiled: Future[Any] | None = None  # ahead, for the GPU
     hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
 
-    @property
-    def too_large(self) -> str:
-        """Why the shape that was asked for is not traced; empty if it is."""
-        return plan.too_large(self.shape) if self.shape and self.without_gpu else ""
-
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
-        """Lay out what is done, as :func:`check_steps` says: compilations, traces, launches on the GPU."""
-        step, gpu = self.step, not self.without_gpu
-        if self.too_large:
+        """Lay out what is done, as :class:`Checking` says: compilations, traces, launches on the GPU."""
+        step, gpu, shape = self.step, not self.without_gpu, self.shape
+        if shape and not gpu and plan.too_large(shape):
             return
         if brief:
             cases = plan.smoke(step.ladder, gpu, seed)
-        elif self.shape:
-            cases = plan.cases_at(self.shape, gpu, seed)
         else:
-            cases = plan.cases(step.ladder, gpu, seed, full)
-        if self.without_gpu and compiled and not brief:  # first: what it says is told before all else
+            cases = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
+        if compiled and not gpu and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
-            variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
+            variants = [shape] if shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
             targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
             self.lines.append(
                 [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
             )
+        repeats = {"gpu": messages.REPEATS, "traced": 1}  # a trace has no races to catch by repeating
         checks = [
-            messages.Check(
-                **at(step, case.problem, self.file), **case.fields(), precision=step.precision,
-                algorithm=step.algorithm,
-                repeats=check.REPEATS if case.engine == "gpu" else 1,  # a trace has no races to catch by repeating
-            )
-            for case in cases
-        ]  # fmt: skip
+            _check(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine]) for case in cases
+        ]
         for on_gpu in (False, True):
             if line := [task for task in checks if task.on_gpu == on_gpu]:
                 self.lines.append(sorted(line, key=_is_large))
 
-    @property
-    def launched(self) -> list[dict[str, int]]:
-        """The shapes that the GPU runs, but the largest."""
-        return [task.shape for line in self.lines if line[0].on_gpu for task in line if not _is_large(task)]
-
-    def begin(self, pool: isolate.Pool) -> None:
-        """Start the lines that need no GPU."""
-        self.running = [pool.submit(self._run, line, pool.stop) for line in self.lines if not line[0].on_gpu]
-
-    def launch(self, gpu: ThreadPoolExecutor, stop: threading.Event) -> None:
-        """Start the GPU's line."""
-        self.running += [gpu.submit(self._run, line, stop) for line in self.lines if line[0].on_gpu]
+    def start(self, pool: ThreadPoolExecutor, stop: threading.Event, on_gpu: bool) -> None:
+        """Start the GPU's line, or the others."""
+        self.running += [pool.submit(self._run, line, stop) for line in self.lines if line[0].on_gpu == on_gpu]
 
     def _run(self, line: Line, stop: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
@@ -230,12 +202,7 @@ class _StepCheck:
         for task, (_, result) in zip(line, results, strict=False):
             beside_gpu = not self.without_gpu and not task.on_gpu
             found = outcome(self.step, task, result, None, self.shape is not None, beside_gpu)
-            if (
-                self.shape
-                and isinstance(task, messages.Check)
-                and found.engine == "traced"
-                and found.right is not None
-            ):
+            if self.shape and isinstance(task, messages.Check) and not task.on_gpu and found.right is not None:
                 found = replace(found, depth=task.depth)
             outcomes.append(found)
             if isinstance(task, messages.Compile) and not found.fine:
@@ -249,8 +216,8 @@ class _StepCheck:
 
     def outcomes(self) -> list[Outcome]:
         """What came of all lines, one outcome for each shape, as soon as they are done."""
-        if self.shape and self.too_large:
-            said = self.too_large
+        if self.shape and not self.lines:
+            said = plan.too_large(self.shape)
             return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
         found = [outcome for future in self.running for outcome in future.result()]
         return _agreed(self.step, found, self.without_gpu, self.file)
@@ -268,9 +235,7 @@ def outcome(
 
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
     """The result, where a step that refuses an ordinary shape is wrong. ``asked``: that very shape was asked for.
-
-    With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like.
-    """
+    With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like."""
     if gpu and asked and result.late:
         return replace(result, unsought=result.message)
     if gpu and result.status == "unjudged" and result.engine == "traced" and not result.late:
@@ -278,89 +243,61 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
         return replace(result, message=said)
     if result.status != "refused" or not plan.ordinary(problem):
         return result
-    said = f"this ordinary shape is refused: {result.message}"
-    return replace(result, status="wrong", message=None, findings=[check.Finding("refused", said)])
+    finding = messages.Finding("refused", f"this ordinary shape is refused: {result.message}")
+    return replace(result, status="wrong", message=None, findings=[finding])
 
 
 def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path | None) -> list[Outcome]:
-    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else.
-
-    What only a GPU shows is told by a trace as far as it can. Where the step was compiled and never ran, as the
-    rest was not tried any more, nothing is known of its values.
-    """
+    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else. What
+    only a GPU shows is told by a trace as far as it can. Of a shape that was only compiled, nothing is known."""
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not without_gpu and wrong and all(outcome.engine in (None, "gpu") for outcome in wrong):
-        place = at(step, wrong[0].problem, file)
-        again = messages.Check(**place, precision=step.precision, algorithm=step.algorithm)
-        told = retell(again, wrong[0].problem, wrong[0])
+        told = retell(_check(step, wrong[0].problem, file), wrong[0].problem, wrong[0])
         outcomes = [told if outcome is wrong[0] else outcome for outcome in outcomes]
-    unsought = ""
+    unsought = None
     if any(one.engine == "gpu" for one in outcomes):  # races and the like were looked for beside it
-        unsought = next((one.unsought for one in outcomes if one.unsought), "")
+        unsought = next((one.unsought for one in outcomes if one.unsought), None)
         outcomes = [one for one in outcomes if not one.unsought]
-    by_shape: dict[Problem, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_shape.setdefault(outcome.problem, []).append(outcome)
     merged = []
-    for mine in by_shape.values():
-        chosen = min(mine, key=_telling)
-        first = min((one for one in mine if one.prints), key=lambda one: one.engine != "traced", default=chosen)
-        merged.append(
-            replace(
-                chosen,
-                engines=list(dict.fromkeys(one.engine for one in mine if one.engine)),
-                seconds=sum(one.seconds or 0.0 for one in mine),
-                printed=first.printed,
-                prints=first.prints,
-                unsought=unsought or chosen.unsought,
-                depth=next((one.depth for one in mine if one.depth), None),
-            )
-        )
+    for problem in dict.fromkeys(outcome.problem for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome.problem == problem]
+        ranks = {"unjudged": 1, "refused": 2, "right": 3}  # what is wrong first, of that what does not compile
+        order: list[str | None] = [None, "traced", "gpu"]
+        known = [one for one in mine if not (one.fine and one.only_compiled)] or mine
+        chosen = min(known, key=lambda one: (ranks.get(one.status, 0), order.index(one.engine)))
+        printing = sorted((one for one in mine if one.prints), key=lambda one: one.engine != "traced")
+        engines = list(dict.fromkeys(one.engine for one in mine if one.engine))
+        changes: dict[str, Any] = {"seconds": sum(one.seconds or 0.0 for one in mine), "engines": engines}
+        if printing:
+            changes |= {"printed": printing[0].printed, "prints": printing[0].prints}
+        depth = next((one.depth for one in mine if one.depth), None)
+        merged.append(replace(chosen, depth=depth, unsought=unsought or chosen.unsought, **changes))
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
     return ran or merged
 
 
-def _telling(outcome: Outcome) -> tuple[int, int]:
-    """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
-    if not outcome.fine:
-        return 0, [None, "traced", "gpu"].index(outcome.engine)
-    rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 3)
-    return rank, outcome.engine is None
-
-
 def retell(task: messages.Check, problem: Problem, result: Told) -> Told:
-    """Trace what failed on a GPU, for what only that tells (:func:`with_faults`)."""
-    if not wants_trace(result):
+    """What failed on a GPU, with the faults that a trace has a line for before its own. A typing error, or a launch
+    beyond the limits, names its line already; other failures do not."""
+    kinds = {fault.kind for fault in result.faults}
+    placed = bool(kinds) and not kinds & _UNPLACED
+    if result.status not in ("wrong", "timed_out", "crashed") or (result.status == "crashed" and placed):
         return result
     small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
     again = replace(task, shape=small.shape(), engine="traced", repeats=1)
     ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
-    return with_faults(result, seen, small)
-
-
-def wants_trace(result: Result) -> bool:
-    """A typing error, or a launch beyond the limits, names its line already; other failures do not."""
-    kinds = {fault.kind for fault in result.faults}
-    return result.status in ("wrong", "timed_out") or (
-        result.status == "crashed" and bool(not kinds or kinds & _UNPLACED)
-    )
-
-
-def with_faults(result: Told, seen: Result, small: Problem) -> Told:
-    """The result, before whose own faults are those that ``seen``, a trace at ``small``, has a line for."""
-    found = [fault for fault in seen.faults if fault.line]
-    told = {(fault.kind, fault.line) for fault in found}
-    rest = [fault for fault in result.faults if (fault.kind, fault.line) not in told]
-    found = [dataclasses.replace(fault, what=f"traced at {small}: {fault.what}") for fault in found]
-    return replace(result, faults=found + [fault for fault in rest if fault.kind not in _UNPLACED or not found])
+    found = [one for one in seen.faults if one.line]
+    told = {(one.kind, one.line) for one in found}
+    rest = [one for one in result.faults if (one.kind, one.line) not in told]
+    rest = [one for one in rest if not found or one.kind not in _UNPLACED]
+    found = [dataclasses.replace(one, what=f"traced at {small}: {one.what}") for one in found]
+    return replace(result, faults=found + rest)
 
 
 @functools.cache
 def inspect_device() -> tuple[device.Gpu, int]:
-    """What this machine's GPU is, and the bytes that a problem may take, worked out once in this program.
-
-    Raises NoGpuError without a GPU, DeviceError if it cannot be used.
-    """
+    """What this machine's GPU is, and the bytes that a problem may take, worked out once in this program. Raises
+    NoGpuError without a GPU, DeviceError if it cannot be used."""
     device.require_gpu("describing the GPU")
     return ask("the GPU could not be used", loading.this_device)
 
@@ -378,9 +315,9 @@ def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: 
 
 # --- what became of steps that have not changed since ---
 
-FINDERS = [catalog.ROOT / "common" / "check" / "tasks.py"]
-"""What finds outcomes: it imports what asks for them, too."""
-
+FINDERS = [catalog.ROOT / "common" / "check" / "tasks.py"]  # what finds outcomes: it imports what asks for them, too
+# Verdicts of the shipped steps, each right at the whole plan and compiled for all architectures, under a key of its
+# code, its helpers and what finds a verdict; ``check --record`` writes it.
 VERDICTS = catalog.ROOT / "results" / "verdicts.json"
 
 _KEPT = list[tuple[dict[str, int], str | None, StepResult]]  # shape, preset and result of each outcome

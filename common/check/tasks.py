@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,13 @@ import numpy as np
 from msgspec.structs import asdict, replace
 from numba import cuda
 from numba.cuda import dispatcher
-from numpy.typing import NDArray
 
 from common.catalog import catalog, device, limits, problems
-from common.check import arrays, check, fullsize, loading, plan
+from common.check import check, fullsize, loading, plan
 from common.check.compiling import compile_task, prepare_task, summarise_task
 from common.explain import errors, faults
 from common.explain.faults import Fault
-from common.machine_code import capture, kernelcache
+from common.machine_code import capture, codegen, kernelcache
 from common.run import messages, stages
 from common.run.messages import Finding, StepResult
 from common.trace import trace
@@ -44,8 +44,40 @@ _LONGEST = 200  # characters of a line that a file prints
 
 
 def ready() -> None:
-    """Make this process one in which kernels run as the workbook wants it."""
-    _require_limits()
+    """Make this process one in which kernels run as the workbook wants it: launches beyond a GPU's limits are refused
+    before the driver sees them."""
+    capture.opt_in()
+    for name, stand_in in limits.STREAMS.items():
+        setattr(cuda, name, stand_in)
+    call = dispatcher._LaunchConfiguration.__call__
+    has = device.bounds(device.compute_capability())
+
+    def checked(self: Any, *args: Any) -> Any:
+        cluster = capture.cluster(self.dispatcher)
+        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
+        try:
+            return call(self, *args)
+        except Exception as error:
+            if "OUT_OF_RESOURCES" in str(error):
+                for registers in self.dispatcher.get_regs_per_thread().values():
+                    limits.require_registers(tuple(self.blockdim), registers)
+            raise
+
+    dispatcher._LaunchConfiguration.__call__ = checked
+    configure = dispatcher.CUDADispatcher.__getitem__
+
+    def configured(self: Any, given: Any) -> Any:
+        limits.require_configuration(self.py_func.__name__, given)
+        return configure(self, given)
+
+    dispatcher.CUDADispatcher.__getitem__ = configured
+    compile_ = dispatcher.CUDADispatcher.compile
+
+    def compiled(self: Any, *args: Any) -> Any:
+        with stages.stage(stages.COMPILE):
+            return compile_(self, *args)
+
+    dispatcher.CUDADispatcher.compile = compiled
     kernelcache.install()
     device.play()
 
@@ -53,18 +85,11 @@ def ready() -> None:
 @dataclass
 class _Loaded:
     """A file as one engine has it: ``tracer`` has its kernels as they were first launched, and is None on a GPU.
-
-    ``before`` is the shape before, if the file was right there.
-    """
+    ``before`` is the shape before, if the file was right there."""
 
     module: Any
     tracer: Any
     before: problems.Problem | None = None
-
-    def bench(self, problem: problems.Problem) -> check.Bench:
-        if self.tracer is None:
-            return check.Bench(self.module, problem)
-        return TracedBench(self.module, problem, self.tracer)
 
 
 # By file and engine, from case to case: engines have arrays of their own, and a step may keep them by their contents.
@@ -72,18 +97,13 @@ _kept: dict[str, _Loaded] = {}
 
 
 class _Heard(io.StringIO):
-    """What a file prints, which goes on to the log, too."""
+    """What a file prints, which goes on to the log, too: the last words of a process that dies are in it."""
 
-    def __init__(self, log: Any) -> None:
-        super().__init__()
-        self._log = log
+    log: Any = None
 
     def write(self, text: str) -> int:
-        self._log.write(text)
+        self.log.write(text)
         return super().write(text)
-
-    def flush(self) -> None:
-        self._log.flush()
 
 
 @loading.spared
@@ -91,15 +111,14 @@ def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case. The result has what the file prints: its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
-    heard = _Heard(sys.stdout)
+    heard = _Heard()
+    heard.log = sys.stdout
     with contextlib.redirect_stdout(heard):
         file = _kept[key] = _kept.get(key) or _load(task)
         result = _checked(task, file)
     own = heard.getvalue().splitlines()
     kernel, count = file.tracer.printed() if file.tracer else ([], 0)
-    if not own and not count:
-        return result
-    shown = [line[:_LONGEST] for line in (*own[:MOST_PRINTED], *kernel)][:MOST_PRINTED]
+    shown = tuple(line[:_LONGEST] for line in (*own[:MOST_PRINTED], *kernel)[:MOST_PRINTED])
     return replace(result, printed=shown, prints=len(own) + count)
 
 
@@ -110,19 +129,13 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
         file.tracer.forget()
         try:
             # a grid of more than 65,535 blocks along y or z is what such a shape is there for
-            if task.wide and widest(file.module, problem) < plan.MAX_GRID_YZ:
+            launched = codegen.launches(file.module, problem) if task.wide else ()
+            if task.wide and max((n for one in launched for n in one.grid[1:]), default=0) < plan.MAX_GRID_YZ:
                 problem = plan.narrow(problem)
             verdict = _verdict(task, file, problem)
         except TraceError as error:
             return _untraced(error, path)
         found = file.tracer.faults()
-    elif task.depth == "large":
-        loading.drop()
-        loading.require_large(problem, loading.room())
-        try:
-            verdict = fullsize.check_large(file.module, problem)
-        finally:
-            loading.let_go()
     else:
         verdict = _verdict(task, file, problem)
     again = file.before and not verdict.right and not found and task.depth != "large"
@@ -134,11 +147,10 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     unsound = [Finding("unsound", one.placed) for one in found if verdict.right or one.kind == "raises"]
     card = f" (on a card of {plan.FEW} multiprocessors)" if file.tracer and task.small and file.tracer.asked else ""
     verdict.findings = [Finding(one.kind, one.message + card) for one in [*unsound, *verdict.findings]]
-    result = replace(loading.found(verdict), engine=task.engine, seed=task.seed)
+    result = verdict.result(task.engine, task.seed)
     if verdict.right:
         return result
-    names = problem.names
-    known = [faults.of_finding(one.kind, one.message, found, path, names) for one in verdict.findings]
+    known = [faults.of_finding(one.kind, one.message, found, path, problem.names) for one in verdict.findings]
     in_text = faults.of_text(path, problem.input_dtype.kind == "f")
     return replace(result, faults=list(dict.fromkeys(filter(None, [*in_text, *known]))))
 
@@ -152,21 +164,18 @@ _OF_PYTHON = (
 
 def _untraced(error: Exception, path: Path) -> StepResult:
     """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
-    told = None
-    if isinstance(error, MistakeError):
-        told = faults.of_mistake(str(error), path, error.line)
-    elif error.__cause__ is not None:
-        told = errors.of_error(error.__cause__, path)
-    if told and (isinstance(error, MistakeError) or told.kind in _OF_PYTHON):
+    mistake = isinstance(error, MistakeError)
+    cause = error if mistake else error.__cause__
+    told = errors.of_error(cause, path) if cause else None
+    if told and (mistake or told.kind in _OF_PYTHON):
         return StepResult(status="crashed", engine="traced", message=told.what, faults=[told])
     return StepResult(status="unjudged", engine="traced", message=str(error))
 
 
 def _load(task: messages.Check) -> _Loaded:
     """The task's file, imported anew, with a tracer of its own for an engine that is one."""
-    tracer = None
-    if task.engine == "traced":
-        tracer = Tracer(multiprocessors=plan.FEW) if task.small else Tracer()
+    few = plan.FEW if task.small else capture.MULTIPROCESSORS
+    tracer = Tracer(multiprocessors=few) if task.engine == "traced" else None
     # of another card are other tiles, and what functions keep by shape: their modules are others, too
     anew = catalog.anew() if task.small else contextlib.nullcontext()
     with anew, tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
@@ -174,61 +183,18 @@ def _load(task: messages.Check) -> _Loaded:
 
 
 def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> check.Verdict:
+    if task.depth == "large":
+        loading.drop()
+        loading.require_large(problem, loading.room())
+        try:
+            return fullsize.check_large(file.module, problem)
+        finally:
+            loading.let_go()
     rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
+    make = partial(check.Bench, file.module, problem, tracer=file.tracer)
     if task.depth == "once":
-        return check.check_once(file.bench(problem), rules, task.special)
-    if task.depth == "thorough":
-        return check.check_thoroughly(lambda: file.bench(problem), rules)
-    return check.check_bench(file.bench(problem), rules)
-
-
-# --- a step on the tracer ---
-
-
-class _Output(arrays.Guarded):
-    """What is blank was not written, which the tracer is to know."""
-
-    def blank(self) -> None:
-        self.array.poison()
-        arrays.bits(np.asarray(self.array))[...] = arrays.pattern(self.dtype)
-
-
-class TracedBench(check.Bench):
-    """One step bound to one problem on a tracer, which sees accesses beyond an array itself: no margins.
-
-    Every second launch takes blocks, and threads that write one element, in the opposite order. ``tile``: as a
-    bench's. Raises TraceError for what the tracer does not know.
-    """
-
-    def __init__(
-        self, module: Any, problem: problems.Problem, tracer: Tracer, tile: dict[str, int] | None = None
-    ) -> None:
-        self._tracer, self._turn = tracer, 0
-        with tracer:
-            super().__init__(module, problem, tile, margin=0)
-            self.y = _Output(problem.output_shape, margin=0, dtype=problem.output_dtype)
-        for guarded in (self.x, self.weight):
-            guarded.array.storage.read_only = True
-
-    def load(self, x: NDArray[Any], weight: NDArray[Any]) -> None:
-        with self._tracer:
-            super().load(x, weight)
-
-    def run(self) -> None:
-        self._tracer.order = "backward" if self._turn % 2 else "forward"
-        self._turn += 1
-        with self._tracer:
-            super().run()
-
-
-def widest(module: Any, problem: problems.Problem) -> int:
-    """Blocks along y or z of the widest grid that a step starts for a problem; none of it is carried out."""
-    launches: list[trace.Launch] = []
-    with trace.in_place_of_the_device(launches.append):
-        bench = check.Bench(module, problem, margin=0)
-        bench.load(*(np.ones(shape, dtype) for shape, dtype in problem.operands[:2]))
-        bench.run()
-    return max((extent for launch in launches for extent in launch.grid[1:]), default=0)
+        return check.check_once(make(), rules, task.special)
+    return check.check_thoroughly(make, rules) if task.depth == "thorough" else check.check_bench(make(), rules)
 
 
 # --- other tasks ---
@@ -240,10 +206,9 @@ def maps_task(task: messages.Maps) -> StepResult:
     n, c, h, w = x.shape
     k, _, r, s = filt.shape
     problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
-    tracer = None if device.gpu_count() else Tracer()
-    bench = _Loaded(loading.load(task), tracer).bench(problem)
+    bench = check.Bench(loading.load(task), problem, tracer=None if device.gpu_count() else Tracer())
     bench.load(x, filt)
-    bench.y.blank()
+    bench.blank()
     bench.run()
     np.save(task.y, bench.y.get())
     return StepResult(status="right", shape=problem.shape())
@@ -277,39 +242,3 @@ def script_task(task: Script) -> ScriptResult:
             setattr(sys, stream, file)
     os.chdir(task.folder)
     return script.run(Path(task.path), list(task.words), task.stop, task.kept)
-
-
-def _require_limits() -> None:
-    """Launches beyond a GPU's limits are refused before the driver sees them."""
-    capture.opt_in()
-    for name, stand_in in limits.STREAMS.items():
-        setattr(cuda, name, stand_in)
-    call = dispatcher._LaunchConfiguration.__call__
-    has = device.bounds(device.compute_capability())
-
-    def checked(self: Any, *args: Any) -> Any:
-        cluster = capture.cluster(self.dispatcher)
-        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
-        try:
-            return call(self, *args)
-        except Exception as error:
-            if "OUT_OF_RESOURCES" in str(error):
-                for registers in self.dispatcher.get_regs_per_thread().values():
-                    limits.require_registers(tuple(self.blockdim), registers)
-            raise
-
-    dispatcher._LaunchConfiguration.__call__ = checked
-    configure = dispatcher.CUDADispatcher.__getitem__
-
-    def configured(self: Any, given: Any) -> Any:
-        limits.require_configuration(self.py_func.__name__, given)
-        return configure(self, given)
-
-    dispatcher.CUDADispatcher.__getitem__ = configured
-    compile_ = dispatcher.CUDADispatcher.compile
-
-    def compiled(self: Any, *args: Any) -> Any:
-        with stages.stage(stages.COMPILE):
-            return compile_(self, *args)
-
-    dispatcher.CUDADispatcher.compile = compiled

@@ -1,9 +1,10 @@
 """What wrong values say: whose value each element holds, which terms are missing, where the wrong elements lie. The
-simplest mistake that explains nearly all wrong elements is told."""
+simplest mistake that explains nearly all of them is told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, combinations
 from typing import Any
 
@@ -12,9 +13,8 @@ import numpy as np
 from common.catalog import reference
 from common.catalog.problems import UINT16, Convolution, Dgrad, Problem, Wgrad
 from common.explain import letters
-from common.explain.letters import LAYOUTS, OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, extents
+from common.explain.letters import ALL, OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, axes_of, extents
 
-_ALL = "gemm_k"  # in place of a letter
 _FEW = 24  # wrong elements that every mistake is tried on
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
 _MOST = 0.9  # share of the wrong elements that a mistake must explain
@@ -93,7 +93,7 @@ def kept(
     if np.array_equal(got[wrong], (first + expected)[wrong]):
         sums = "they hold the first launch's sums, too: what is added to is to be set to zero by each launch"
         return f"{sums}, a workspace that is kept, too"
-    a, b, _ = LAYOUTS[problem.form].names
+    a, b = problem.names[:2]
     for name, x, weight in ((b, new[0], old[1]), (a, old[0], new[1])):
         if np.array_equal(reference.expected(problem, x, weight), got):
             return f"{name} is the first launch's"
@@ -125,7 +125,7 @@ def _values(evidence: Evidence) -> Iterator[Hypothesis]:
 def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
     """Right results stored with two axes in the other order."""
     problem, whole = evidence.problem, evidence.whole
-    axes, name = LAYOUTS[problem.form].output, LAYOUTS[problem.form].names[2]
+    axes, name = axes_of(problem)[2], problem.names[2]
     for (i, u), (j, v) in combinations(enumerate(axes), 2):
         text = f"transposed: {u} and {v} of {name} are stored in each other's place"
         if problem.form == "gemm":
@@ -140,26 +140,21 @@ def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
 # --- operands read otherwise ---
 
 
-def _read_as(array: Array, order: tuple[int, ...]) -> Array:
-    """What is read from the array's memory, in the array's shape, if its axes are taken to lie in this order."""
-    return array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
-
-
 def _operands(problem: Problem) -> Iterator[Hypothesis]:
     """Flipped filters, and layouts taken for others: two axes in each other's place, or the last in the second's."""
-    layout = LAYOUTS[problem.form]
-    if "t" in layout.weight or "r" in layout.weight:
+    x_axes, weight_axes, _ = axes_of(problem)
+    if "r" in weight_axes:
         text = "the filter is flipped: this is convolution, and cross-correlation is asked for"
         if isinstance(problem, Dgrad):
             text = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
-        yield _read(WEIGHT, 1, text, **{u: form for u, form in _FLIPPED.items() if u in layout.weight})
-        r, s = layout.weight.index("r"), layout.weight.index("s")
-        order = tuple({r: s, s: r}.get(axis, axis) for axis in range(len(layout.weight)))
+        yield _read(WEIGHT, 1, text, **{u: form for u, form in _FLIPPED.items() if u in weight_axes})
+        r, s = weight_axes.index("r"), weight_axes.index("s")
+        order = tuple({r: s, s: r}.get(axis, axis) for axis in range(len(weight_axes)))
         yield _taken_as(WEIGHT, 1, _SWAPPED, order)
     if problem.input_dtype == UINT16:
         text = "codes of bfloat16 are multiplied as if they were float16"
         yield Hypothesis(0.5, text, lambda e: e.sums(e.x.view(np.float16), e.weight.view(np.float16)))
-    for operand, name, letters_of in ((X, layout.names[0], layout.x), (WEIGHT, layout.names[1], layout.weight)):
+    for operand, name, letters_of in ((X, problem.names[0], x_axes), (WEIGHT, problem.names[1], weight_axes)):
         stored, places = letters_of.upper(), range(len(letters_of))
         orders = [tuple({i: j, j: i}.get(axis, axis) for axis in places) for i, j in combinations(places, 2)]
         for order in [*orders, (0, 4, 1, 2, 3)] if len(stored) == 5 else orders:
@@ -172,7 +167,14 @@ def _operands(problem: Problem) -> Iterator[Hypothesis]:
 
 
 def _taken_as(operand: str, cost: float, text: str, order: tuple[int, ...]) -> Hypothesis:
-    return Hypothesis(cost, text, lambda e: e.sums(**{operand: _read_as(getattr(e, operand), order)}))
+    """The mistake that the axes of an operand are taken to lie in this order."""
+
+    def predict(evidence: Evidence) -> Array:
+        array = getattr(evidence, operand)
+        read = array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
+        return evidence.sums(**{operand: read})
+
+    return Hypothesis(cost, text, predict)
 
 
 # --- terms left out, counted twice, or alone ---
@@ -181,12 +183,12 @@ def _taken_as(operand: str, cost: float, text: str, order: tuple[int, ...]) -> H
 def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
     """Terms that a loop or a guard leaves out or repeats: ranges of a letter summed over, or of all terms."""
     problem, off = evidence.problem, evidence.got - evidence.expected
-    axes = [(u, 0.0) for u in LAYOUTS[problem.form].summed if extents(problem)[u] > 1]
+    axes = [(u, 0.0) for u in problem.summed.lower() if extents(problem)[u] > 1]
     axes += [(u, 1.0) for u in letters.sides(problem)]
-    for u, cost in axes + ([(_ALL, 0.4)] if problem.form != "gemm" else []):
-        first, last, odd = _ranges(_extent(problem, u))
+    for u, cost in axes + ([(ALL, 0.4)] if problem.form != "gemm" else []):
+        first, last, odd = _ranges(extents(problem)[u])
         sums = _between(evidence, u, first, last)
-        few = last + 1 - first < 0.45 * _extent(problem, u)
+        few = last + 1 - first < 0.45 * extents(problem)[u]
         for what, extra, fitting, wanted in (
             ("missing", np.zeros_like(odd), -sums, off),
             ("twice", np.ones_like(odd), sums, off),
@@ -194,21 +196,15 @@ def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
         ):
             share = (np.abs(fitting - wanted[:, None]) <= evidence.slack[:, None]).mean(axis=0)
             for i in np.argsort(-share, kind="stable")[:_CANDIDATES]:
-                yield _of_terms(problem, cost + odd[i] + extra[i], u, int(first[i]), int(last[i]), what)
+                which = u, int(first[i]), int(last[i]), what
+                text, predict = _told_terms(problem, *which), partial(_with_terms, *which)
+                yield Hypothesis(cost + odd[i] + extra[i], text, predict)
 
 
-def _of_terms(problem: Problem, cost: float, u: str, first: int, last: int, what: str) -> Hypothesis:
-    """The mistake that these terms are missing, counted twice or alone."""
-
-    def predict(evidence: Evidence) -> Array:
-        sums = _between(evidence, u, first, last)
-        return {"alone": sums, "twice": evidence.expected + sums}.get(what, evidence.expected - sums)
-
-    return Hypothesis(cost, _told_terms(problem, u, first, last, what), predict)
-
-
-def _extent(problem: Problem, u: str) -> int:
-    return problem.reduction if u == _ALL else extents(problem)[u]
+def _with_terms(u: str, first: int, last: int, what: str, evidence: Evidence) -> Array:
+    """The elements if these terms were missing, counted twice or alone."""
+    sums = _between(evidence, u, first, last)
+    return {"alone": sums, "twice": evidence.expected + sums}.get(what, evidence.expected - sums)
 
 
 def _ranges(n: int) -> tuple[Array, Array, Array]:
@@ -227,10 +223,10 @@ def _ranges(n: int) -> tuple[Array, Array, Array]:
 def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
     """The sums of the terms from ``first`` to ``last`` along ``u``, (positions, ranges): along a letter summed over,
     an axis of x (where a term reads it), or all terms in their order."""
-    problem, table, extent = evidence.problem, evidence.table, _extent(evidence.problem, u)
-    index: Any = np.arange(extent) if u == _ALL else evidence.env.get(u)
+    problem, table, extent = evidence.problem, evidence.table, extents(evidence.problem)[u]
+    index: Any = np.arange(extent) if u == ALL else evidence.env.get(u)
     if u in letters.sides(problem):
-        index = letters.coordinates(problem, X, evidence.env)[LAYOUTS[problem.form].x.index(u)]
+        index = letters.coordinates(problem, X, evidence.env)[axes_of(problem)[0].index(u)]
     index = np.broadcast_to(index, table.shape)
     inside = (index >= 0) & (index < extent)
     rows = np.arange(len(table))[:, None] * (extent + 1) + index + 1
@@ -241,13 +237,13 @@ def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
 
 def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> str:
     """A sentence on terms that are missing, counted twice or alone; in a loop's words if usual."""
-    end, one, alone = _extent(problem, u) - 1, first == last, what == "alone"
+    end, one, alone = extents(problem)[u] - 1, first == last, what == "alone"
     named = {"c": "channel", "k": "filter", "n": "image"}
     text = f"{u} = {first}" if one else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
     if last == end and not one:
         text = f"{u} >= {first}"
     if u in letters.sides(problem):
-        place = f"{LAYOUTS[problem.form].names[0]} at {text}"
+        place = f"{problem.names[0]} at {text}"
         return f"only {place} counts" if alone else f"{place} counts {'as 0' if what == 'missing' else 'twice'}"
     if what == "missing" and problem.form == "gemm":
         if one and first in (0, end):
@@ -258,7 +254,7 @@ def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> s
         return f"{named[u]} {u} = {first} is left out"
     elif what == "missing" and one and u in "trs" and first in (0, end):
         return f"the {'last' if first else 'first'} filter tap, {u} = {first}, is left out"
-    if u == _ALL and not one:
+    if u == ALL and not one:
         text = f"{u} from {first} to {last} (a part of the sum)"
     subject = f"the term {text}" if one else f"the terms {text}"
     if alone:
@@ -273,29 +269,29 @@ def _read(operand: str, cost: float, text: str, **forms: str) -> Hypothesis:
 
 def _letters(problem: Problem) -> Iterator[Hypothesis]:
     """A letter of the output or of an operand off by one, taken for another, or kept within or at a tile's start."""
-    layout, extent = LAYOUTS[problem.form], extents(problem)
-    name = layout.names[2]
-    for u in layout.output:
-        for form, cost in _expressions(u, layout.output, extent):
-            place = ", ".join(form if v == u else v for v in layout.output)
-            text = f"{name}[{', '.join(layout.output)}] holds what {name}[{place}] should"
+    (x_axes, weight_axes, output), summed, extent = axes_of(problem), problem.summed.lower(), extents(problem)
+    name = problem.names[2]
+    for u in output:
+        for form, cost in _expressions(u, output, extent):
+            place = ", ".join(form if v == u else v for v in output)
+            text = f"{name}[{', '.join(output)}] holds what {name}[{place}] should"
             if form in (f"{u} + 1", f"{u} - 1"):
                 text = f"shifted: at {u} stands the value of {form}, as from an offset wrong by one (halo, padding)"
             yield _read(OUTPUT, cost, text, **{u: form})
     # a letter of the output that an operand takes for another of the output is told as the output's mistake
-    for operand, read in ((X, f"{layout.x}trs"), (WEIGHT, layout.weight)):
-        for u in (*layout.output, *layout.summed):
+    for operand, read in ((X, f"{x_axes}trs"), (WEIGHT, weight_axes)):
+        for u in (*output, *summed):
             if u not in read:
                 continue
-            others = layout.output + layout.summed if u in layout.summed else layout.summed
+            others = output + summed if u in summed else summed
             for form, cost in _expressions(u, others, extent):
-                if u in layout.summed or form in layout.summed:
-                    text = f"{layout.names[operand == WEIGHT]} is read with {form} in place of {u}"
+                if u in summed or form in summed:
+                    text = f"{problem.names[operand == WEIGHT]} is read with {form} in place of {u}"
                     if problem.form == "gemm" and u == "k":
                         a, b = (form, u) if operand == X else (u, form)
                         text = f"the terms pair a[m, {a}] with b[{b}, n]"
                     yield _read(operand, cost + 2, text, **{u: form})
-    if "r" in layout.summed:
+    if "r" in summed:
         yield _read(X, 1, _SWAPPED, r="s", s="r")
 
 

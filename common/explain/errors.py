@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
-import pkgutil
 import re
 import traceback
 from collections.abc import Callable
@@ -18,11 +17,9 @@ from common.explain.faults import ARRAY_MAKERS, Fault, array_made, called, cut, 
 
 
 class _Said(NamedTuple):
-    """What an error means; what to look at, "" for its kind's own; and its line, None for that of the traceback."""
-
     what: str
-    look_at: str = ""
-    line: int | None = None
+    look_at: str = ""  # empty: what is for its kind
+    line: int | None = None  # None: that of the traceback
 
 
 _Say = Callable[[re.Match[str], Path, int | None], _Said | None]
@@ -31,7 +28,7 @@ _Say = Callable[[re.Match[str], Path, int | None], _Said | None]
 def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
     message = re.sub(r"0x[0-9a-f]+", lambda found: str(int(found[0], 16)), f"{type(error).__name__}: {error}")
-    at = _raised_at(error, path)
+    at = getattr(error, "line", None) or _raised_at(error, path)
     named = re.findall(rf'File "[^"]*{re.escape(path.name)}", line (\d+)', str(error))
     for kind, pattern, say in _ERRORS:
         found = re.search(pattern, message, re.DOTALL)
@@ -77,7 +74,6 @@ def _usual_line(kind: str, path: Path) -> int | None:
 
 
 def _defined(path: Path, name: str) -> int | None:
-    """The line that defines a function of this name."""
     return first_line(path, ast.FunctionDef, lambda node: node.name == name)
 
 
@@ -86,19 +82,19 @@ _IMPORTS = {"np": "import numpy as np", "math": "import math"} | {
 }
 
 
-def _did_you_mean(name: str, known: list[str], before: str = "") -> str:
+def _did_you_mean(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
-    return f". Did you mean {before}{close[0]}?" if close else ""
+    return f". Did you mean {close[0]}?" if close else ""
 
 
 def _syntax(found: re.Match[str], path: Path, _: int | None) -> _Said:
     message, file, line = found.groups()
     if file is None:
         return _Said(f"syntax error: {cut(message)}")
+    said = f"{file}:{line}: syntax error: {message}"
     if file == path.name:
-        return _Said(f"{file}:{line}: syntax error: {message}", line=int(line))
-    imported = f"line {line} of {file}, which is imported here, and the line before it"
-    return _Said(f"{file}:{line}: syntax error: {message}", imported)
+        return _Said(said, line=int(line))
+    return _Said(said, f"line {line} of {file}, which is imported here, and the line before it")
 
 
 def _plain_started(_: re.Match[str], path: Path, at: int | None) -> _Said:
@@ -111,14 +107,6 @@ def _plain_started(_: re.Match[str], path: Path, at: int | None) -> _Said:
             text = f"line {node.lineno} starts {name} as a kernel, and {name} {what}: @cuda.jit is missing above it"
             return _Said(text, line=function.lineno)
     return _Said("what is started as a kernel here is none: @cuda.jit is missing above it")
-
-
-def _outside_kernel(found: re.Match[str], path: Path, at: int | None) -> _Said:
-    functions = each(path, ast.FunctionDef)
-    around = [one for one in functions if at and one.lineno <= at <= (one.end_lineno or 0) and one.name != "launch"]
-    line = max((one.lineno for one in around), default=at)
-    text = f"cuda.{found[1]} is used in plain Python, and only kernels have it: @cuda.jit is missing above it"
-    return _Said(text, line=line)
 
 
 def _plain_called(found: re.Match[str], path: Path, _: int | None) -> _Said:
@@ -139,15 +127,6 @@ def _returned_nothing(found: re.Match[str], path: Path, _: int | None) -> _Said 
 def _arguments(found: re.Match[str], path: Path, at: int | None) -> _Said:
     said = found[1].replace("_function()", "this function")  # as the tracer calls it
     return _Said(said, line=at or _defined(path, said.partition("(")[0]))
-
-
-def _no_module(found: re.Match[str], *_: object) -> _Said:
-    parent, _dot, last = found[1].rpartition(".")
-    folders: list[str] | None = None
-    with suppress(ImportError):
-        folders = list(importlib.import_module(parent).__path__) if parent else None
-    known = [module.name for module in pkgutil.iter_modules(folders)]
-    return _Said(f"there is no module {found[1]}" + _did_you_mean(last, known, f"{parent}." if parent else ""))
 
 
 def _no_name(found: re.Match[str], *_: object) -> _Said:
@@ -202,18 +181,23 @@ _WHOLE_ARRAYS = "arrays are added or multiplied whole here: that makes an array,
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
 _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 
-# Kind, pattern of "ErrorType: message", and what to say: a template of the pattern's groups, or a function that
-# returns it with what to look at (or "" for the kind's own). The first that matches counts.
+# Kind, pattern of "ErrorType: message", and what to say: a template of the pattern's groups, or a function of the
+# match, the file and the traceback's line. The first that matches counts.
 _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
+    ("allocates", r"^MistakeError: line \d+: (np\.\w+ (?:makes|takes).*)", r"\1"),
+    ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
+     "the kernel writes to an array that it takes as a constant"),
+    ("in-kernel", r"^MistakeError: (.*)", r"\1"),
     ("ends-process", r"^(SystemExit|KeyboardInterrupt|GeneratorExit)", r"the file raises \1, which ends its process"),
     ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
     ("allocates", r"^ImportError: scipy [\d.]+\+ is required", _WHOLE_ARRAYS),
-    ("import", r"^ModuleNotFoundError: No module named '([\w.]+)'", _no_module),
+    ("import", r"^ModuleNotFoundError: No module named '([\w.]+)'", r"there is no module \1"),
     ("import", r"^ImportError: cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'", _no_name),
     ("import", r"^ImportError: (.*)", r"\1"),
     ("launch", r"^CatalogError: (.*)", r"\1"),
     ("no-decorator", r"^TypeError: '(?:function|CPUDispatcher)' object is not subscriptable", _plain_started),
-    ("no-decorator", r"<intrinsic (\w+)> is not usable in pure-python", _outside_kernel),
+    ("no-decorator", r"<intrinsic (\w+)> is not usable in pure-python",
+     r"cuda.\1 is used in plain Python, and only kernels have it: @cuda.jit is missing above it"),
     ("no-decorator", r"Untyped global name '(\w+)':? Cannot determine Numba type of <class 'function'>",
      _plain_called),
     ("launch-form", r"^LaunchFormError: (.*)", r"\1"),
@@ -226,8 +210,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      r"only [\w-]+ arrays can be converted|"
      r"setitem\(array\(\w+, \d+d, \w+\), [^\n]*, array\(\w+, \d+d, \w+\)\)",
      "an array is stored where one number belongs"),
-    ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
-     "the kernel writes to an array that it takes as a constant"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
     ("float-size", r"^TypeError: 'float' object cannot be interpreted as an integer",
      "a float stands where only a whole number is allowed"),

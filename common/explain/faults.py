@@ -123,8 +123,8 @@ class Fault:
     """One fault. ``kind`` is a key of LOOK_AT; ``line`` counts from 1 in the step's file, ``code`` is its text.
 
     What the tracer saw has the ``array`` that it concerns, the first ``thread`` of a ``block`` that met it, each as
-    (x, y, z), and of how many times it is the first. ``met``: as which of its kernel's faults it was met, from 1 on,
-    where the later ones may follow from those before them; else 0.
+    (x, y, z), and of how many times it is the first. ``met``: as which of its kernel's faults it was met, from 1 on:
+    the later ones may follow from those before them; else 0.
     """
 
     kind: str
@@ -150,15 +150,6 @@ class Fault:
 def telling(one: Fault) -> tuple[int, int]:
     """A key that sorts what is unsound as it is told: by kind, and what may follow from another fault after it."""
     return max(one.met - 1, 0), list(UNSOUND).index(one.kind)
-
-
-def of_mistake(text: str, path: Path, line: int | None) -> Fault:
-    """What a kernel does that no GPU does as it is meant, in the tracer's words."""
-    if re.match(r"line \d+: np\.\w+ (makes|takes)", text):
-        return fault("allocates", re.sub(r"^line \d+: ", "", text), path, line)
-    if "lies in constant memory" in text:
-        return fault("constant-written", "the kernel writes to an array that it takes as a constant", path, line)
-    return fault("in-kernel", text, path, line)
 
 
 def of_end(message: str, path: Path) -> Fault | None:
@@ -190,11 +181,8 @@ def cut(text: str, most: int = 160) -> str:
 
 
 def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
-    """Explain what a check found: a :class:`common.run.messages.Finding` of this kind.
-
-    ``seen`` is what is unsound about the launches that it is of. ``operands`` are the names of the two inputs and the
-    output.
-    """
+    """Explain what a check found: a :class:`common.run.messages.Finding` of this kind. ``seen`` is what is unsound
+    about the launches that it is of; ``operands`` are the names of the two inputs and the output."""
     for one in sorted((one for one in seen if one.kind in UNSOUND), key=telling):
         if one.kind != "read-before-write" or kind in _OF_UNSET_MEMORY or one.met == 1:
             return fault(one.kind, one.placed, path, one.line, one.look_at)
@@ -204,8 +192,7 @@ def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands:
     stores = (one for one in each(path, ast.Subscript) if isinstance(one.ctx, ast.Store))
     lines = sorted({one.lineno for one in stores if getattr(one.value, "id", "") in names})
     told = kind in ("unwritten", "wrote_outside", "modified_input") or (kind == "nan" and len(lines) == 1)
-    line = lines[0] if told and lines else None
-    return fault(kind, message, path, line)
+    return fault(kind, message, path, lines[0] if told and lines else None)
 
 
 _BARRIERS = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
@@ -232,25 +219,24 @@ def of_text(path: Path, fractions: bool) -> list[Fault]:
 def of_float64(path: Path) -> Fault:
     """The compiled kernel computes in float64, which is right and slow; the first line that may be why: a literal, a
     whole number that is added to, an array of no dtype."""
-    nodes = list(each(path, ast.expr, ast.stmt))
+    nodes = list(each(path, ast.Call, ast.Constant))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     cast = [call for call in calls if called(call) != "float16"]  # that of a literal rounds a float64
     wrapped = {id(inner) for call in cast for one in call.args for inner in ast.walk(one)}  # as in float32(0.0)
     constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in wrapped]
-    literals = [node.lineno for node in constants if type(node.value) is float]
-    added = {getattr(node.target, "id", "") for node in nodes if isinstance(node, ast.AugAssign)}
-    given = [node for node in nodes if isinstance(node, ast.Assign)]
-    whole = [node for node in given if type(getattr(node.value, "value", None)) is int]
-    sums = [node.lineno for node in whole if added & {getattr(one, "id", "") for one in node.targets}]
-    made = [node.lineno for node in calls if called(node) == "device_array"]
-    untyped = [line for line in made if not re.search(r"dtype|np\.", line_of(path, line))]
-    line = next(iter([*sorted(literals), *sorted(sums), *sorted(untyped)]), None)
-    return fault("float64", "the compiled kernel computes in float64", path, line)
+    floats = [node for node in constants if type(node.value) is float]
+    added = {getattr(node.target, "id", "") for node in each(path, ast.AugAssign)}
+    whole = [node for node in each(path, ast.Assign) if type(getattr(node.value, "value", None)) is int]
+    sums = [node for node in whole if added & {getattr(one, "id", "") for one in node.targets}]
+    made = [node for node in calls if called(node) == "device_array"]
+    untyped = [node for node in made if not re.search(r"dtype|np\.", line_of(path, node.lineno))]
+    lines = [min(node.lineno for node in nodes) for nodes in (floats, sums, untyped) if nodes]
+    return fault("float64", "the compiled kernel computes in float64", path, lines[0] if lines else None)
 
 
 def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the kernel") -> Fault:
-    """The kernel, or ``what`` else of the file, did not end; ``line`` is where it was, and that of the loop around
-    it is named: a ``while`` if there is one, as others end."""
+    """The kernel, or ``what`` else of the file, did not end; named is the loop around ``line``, where it was: a
+    ``while`` if there is one, as others end."""
     loops = [one for one in each(path, ast.While, ast.For) if line and one.lineno <= line <= (one.end_lineno or 0)]
     whiles = [one for one in loops if isinstance(one, ast.While)]
     loop = max((one.lineno for one in whiles or loops), default=None)

@@ -1,8 +1,7 @@
 """Index letters: a problem's definition written in them, what a mistake in them gives, and where elements lie.
 
 An environment maps letters (and a convolution's stride, padding and dilation) to arrays that broadcast to
-(elements, terms): letters of the output to (elements, 1), letters summed over to (1, terms). So a definition can be
-changed letter by letter.
+(elements, terms): letters of the output to (elements, 1), letters summed over to (1, terms).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import codes, reference
-from common.catalog.problems import LADDERS, SIXTEEN_BITS, Convolution, Dgrad, Geometry, Problem
+from common.catalog.problems import SIXTEEN_BITS, Convolution, Dgrad, Geometry, Problem
 
 Array = NDArray[Any]
 Env = dict[str, Any]
@@ -24,26 +23,11 @@ Positions = tuple[NDArray[np.intp], ...]
 
 X, WEIGHT = "x", "weight"
 OUTPUT = "output"  # in place of an operand
+ALL = "gemm_k"  # in place of a letter: the terms in their order
 _TILES = (32, 16, 8)
 _STEPS = (2, 4, 8, 16, 32)
 
 
-class Layout(NamedTuple):
-    """A form's letters: of the output, summed over, and of either operand; and the three arrays' names."""
-
-    output: str
-    summed: str
-    x: str
-    weight: str
-    names: tuple[str, ...]
-
-
-def _layout(kind: type[Problem]) -> Layout:
-    x, weight, output = (letters.lower() for letters in kind.arrays)
-    return Layout(output, kind.summed.lower(), x, weight, kind.names[:3])
-
-
-LAYOUTS = {kind.form: _layout(kind) for kind in LADDERS.values()}
 # h = p * stride_h - pad_h + r * dilation_h
 _FORWARD = {"d": ("o", "t"), "h": ("p", "r"), "w": ("q", "s")}
 # p = (h + pad_h - r * dilation_h) / stride_h, if that leaves no rest
@@ -51,17 +35,23 @@ _BACK = {"o": ("d", "t"), "p": ("h", "r"), "q": ("w", "s")}
 ROUNDS = "rounds"  # in an environment: such a rest is not looked at
 
 
+def axes_of(problem: Problem) -> tuple[str, str, str]:
+    """The letters of the axes of x, of the weight and of the output."""
+    x, weight, output = problem.arrays
+    return x.lower(), weight.lower(), output.lower()
+
+
 def extents(problem: Problem) -> dict[str, int]:
-    """The extent of each index letter."""
-    return {u.lower(): getattr(problem, u) for u in "".join(problem.arrays)}
+    """The extent of each index letter, and how many terms an element has."""
+    return {u.lower(): getattr(problem, u) for u in "".join(problem.arrays)} | {ALL: problem.reduction}
 
 
 def environment(problem: Problem, positions: Positions) -> Env:
     """The letters at output ``positions`` (one array per output axis)."""
-    layout, extent = LAYOUTS[problem.form], extents(problem)
-    env: Env = {u: at[:, None] for u, at in zip(layout.output, positions, strict=True)}
-    grid = np.indices([extent[u] for u in layout.summed]).reshape(len(layout.summed), 1, -1)
-    env |= dict(zip(layout.summed, grid, strict=True))
+    summed = problem.summed.lower()
+    env: Env = {u: at[:, None] for u, at in zip(axes_of(problem)[2], positions, strict=True)}
+    grid = np.indices(problem.extents(problem.summed)).reshape(len(summed), 1, -1)
+    env |= dict(zip(summed, grid, strict=True))
     geometry = problem.geometry if isinstance(problem, Convolution) else Geometry()
     return env | geometry._asdict()
 
@@ -71,17 +61,17 @@ def sides(problem: Problem) -> dict[str, tuple[str, str]]:
     if problem.form == "gemm":
         return {}
     pairs = _BACK if isinstance(problem, Dgrad) else _FORWARD
-    return {u: pairs[u] for u in LAYOUTS[problem.form].x if u in pairs}
+    return {u: pairs[u] for u in axes_of(problem)[0] if u in pairs}
 
 
 def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
     """The element of ``x`` or ``weight`` that each term reads. Coordinates of x may lie outside: -1 where a division
     of a gradient leaves a rest."""
-    layout, pairs = LAYOUTS[problem.form], sides(problem)
+    (x_axes, weight_axes, _), pairs = axes_of(problem), sides(problem)
     if operand == WEIGHT:
-        return tuple(env[u] for u in layout.weight)
+        return tuple(env[u] for u in weight_axes)
     found = []
-    for u in layout.x:
+    for u in x_axes:
         if u not in pairs:
             found.append(env[u])
             continue
@@ -107,15 +97,14 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
             inside = inside & (at >= 0) & (at < extent)
         values = codes.values(array.reshape(-1).take(np.where(inside, offset, 0)))
         factors.append(np.where(inside, values, 0.0))
-    shape = len(env[LAYOUTS[problem.form].output[0]]), problem.reduction
+    shape = len(env[axes_of(problem)[2][0]]), problem.reduction
     with np.errstate(invalid="ignore"):
         return np.broadcast_to(factors[0] * factors[1], shape)
 
 
 @dataclass
 class Evidence:
-    """What a kernel stored at some positions of the output, ``got``, and on which operands; ``whole`` is the right
-    output in its own shape."""
+    """What a kernel stored at ``positions`` of the output, and on which operands; ``whole`` is the right output."""
 
     problem: Problem
     x: Array
@@ -140,7 +129,6 @@ class Evidence:
 
     @cached_property
     def env(self) -> Env:
-        """The letters at these positions."""
         return environment(self.problem, self.positions)
 
     @cached_property
@@ -164,7 +152,7 @@ class Evidence:
         names = env | {u.upper(): n for u, n in extents(problem).items()}
         new = env | {u: eval(text, {}, names) + 0 * env.get(u, 0) for u, text in forms.items()}
         if operand == OUTPUT:
-            at = [np.broadcast_to(new[u], (len(self), 1))[:, 0] for u in LAYOUTS[problem.form].output]
+            at = [np.broadcast_to(new[u], (len(self), 1))[:, 0] for u in axes_of(problem)[2]]
             inside = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(at, self.whole.shape, strict=True)])
             return np.where(inside, self.whole[tuple(np.where(inside, i, 0) for i in at)], np.nan)
         x, weight = (new, env) if operand == X else (env, new)
@@ -175,7 +163,7 @@ def where(problem: Problem, wrong: NDArray[np.bool_]) -> str:
     """The region of ``wrong`` (output's shape): a box, or slabs that cross; empty when it is neither."""
     if not wrong.any() or wrong.all():
         return ""
-    names, axes = LAYOUTS[problem.form].output, range(wrong.ndim)
+    names, axes = axes_of(problem)[2], range(wrong.ndim)
     others = [tuple(i for i in axes if i != axis) for axis in axes]
     box = [_range(names[axis], np.asarray(wrong.any(axis=others[axis]))) for axis in axes]
     if any(box):

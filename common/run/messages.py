@@ -36,7 +36,7 @@ Shape = dict[str, int]  # extents by name, as :meth:`common.catalog.problems.Pro
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not right. ``kind`` is one of :data:`common.check.check.KINDS`."""
+    """One thing that is not right. ``kind`` is a key of ``common.explain.faults.LOOK_AT``, or wrong."""
 
     kind: str
     message: str

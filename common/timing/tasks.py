@@ -54,7 +54,7 @@ def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepR
         operands.put(operands.normals)
     else:
         loading.drop()
-    return loading.found(verdict), bench, operands
+    return verdict.result(), bench, operands
 
 
 @loading.spared

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from common.catalog import cache, catalog, problems
-from common.check import compiling, run
+from common.catalog import cache, catalog
+from common.check import run
 from common.report import tasks
 from common.report.tasks import Draw
 
@@ -21,7 +21,6 @@ def own_folder(monkeypatch, tmp_path):
 
 KEYS = {
     "check": lambda: run.Outcomes("tracer")._key(NAIVE),
-    "card": lambda: compiling.summary_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
     "chart": lambda: tasks._key(Draw(what="code", name="machine code")),
 }
 
@@ -44,7 +43,6 @@ def test_a_verdict_depends_on_what_finds_it_and_on_nothing_that_shows_it(depends
     assert not depends["check"] & of("book", "report", "commands", "edit", "grade")
     wanted = ("check/check.py", "check/plan.py", "catalog/reference.py", "trace/executor.py")
     assert {COMMON / name for name in (*wanted, "check/tasks.py", "explain/faults.py")} <= depends["check"]
-    assert depends["card"] >= depends["check"] & of("trace", "machine_code", "catalog")
 
 
 def test_a_chart_depends_on_what_draws_it_and_not_on_the_tracer(depends):
@@ -92,15 +90,10 @@ def test_files_are_found_however_they_are_named(text, found, tmp_path, monkeypat
 def test_a_file_of_ones_own_has_those_beside_it_and_each_byte_counts_where_lines_are_shown(write):
     step, beside = write("gemm_mine.py", "import helper\n"), write("helper.py", "x = 1\n")
     assert cache.files([step]) == sorted([step.resolve(), beside.resolve()])
-    problem = problems.FIRST["gemm"]
-    before = compiling.summary_key(step, problem, "9.0")
-    others = {
-        compiling.summary_key(step, problem, "8.6"),
-        compiling.summary_key(step, problems.RAGGED["gemm"][1], "9.0"),
-    }
-    assert len({before, *others}) == 3
+    before = cache.key([step], "9.0", text=True)
+    assert cache.key([step], "8.6", text=True) != before
     beside.write_text("x = 1  # a comment moves lines\n")
-    assert compiling.summary_key(step, problem, "9.0") != before
+    assert cache.key([step], "9.0", text=True) != before
     (broken := write("gemm_broken.py", "def launch(:\n")).touch()
     assert cache.files([broken]) == [broken.resolve()]
 

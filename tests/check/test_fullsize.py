@@ -54,7 +54,6 @@ def test_sums_that_float16_must_hold_cannot_overflow(ladder):
         assert largest**2 * problem.reduction < float(np.finfo(np.float16).max)
 
 
-@pytest.mark.filterwarnings("ignore:.*overflow encountered:RuntimeWarning")  # the hash wraps, as it does on a GPU
 @pytest.mark.parametrize("ladder", FIRST)
 def test_a_right_kernel_is_right_and_a_wrong_one_is_not(ladder):
     problem = min(RAGGED[ladder], key=lambda one: abs(one.flops - 5000))

@@ -17,7 +17,6 @@ from sampling import DAY, one_of_each, some
 from common.catalog import catalog, problems, store
 from common.catalog.problems import RAGGED, Gemm
 from common.check import run, tasks
-from common.check.check import KINDS
 from common.explain import diagnose
 from common.explain.faults import telling
 from common.report.table import Table, markdown
@@ -28,6 +27,10 @@ from common.trace.messages import Trace, TraceOptions
 pytestmark = pytest.mark.usefixtures("traced")
 
 COUNT = 361  # so that none goes missing unnoticed
+KINDS = (
+    "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
+    "refused",
+)  # fmt: skip
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict
 PATIENCE = 120.0
 GPU_LIMIT = 15.0  # of an endless kernel, its compilation included

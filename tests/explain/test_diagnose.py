@@ -31,7 +31,7 @@ def moved(problem, **other):
 
     def compute(x, weight):
         y = reference.full(problem, x, weight)
-        names = letters.LAYOUTS[problem.ladder].output
+        names = letters.axes_of(problem)[2]
         env = dict(zip(names, np.indices(y.shape), strict=True))
         return y[tuple(other[u](env) if u in other else env[u] for u in names)]
 

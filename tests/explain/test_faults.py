@@ -269,15 +269,20 @@ def test_a_float64_that_a_float16_is_made_of_is_found(write, zero, line):
 # --- after a failure on a GPU ---
 
 
-def test_a_traced_fault_comes_before_the_drivers():
+def retold(monkeypatch, failed, seen=None):
+    """``failed`` after a trace that says what was ``seen``; without that none may be made."""
+    monkeypatch.setattr(run.isolate, "run", seen and (lambda *_: [(None, seen)]))
+    return run.retell(Check(ladder="gemm", path="", shape=SHAPE.shape()), SHAPE, failed)
+
+
+def test_a_traced_fault_comes_before_the_drivers(monkeypatch):
     driver = faults.Fault("illegal-address", "x", 30)
     seen = StepResult(status="crashed", faults=[faults.Fault("outside", "a[9]", 20)])
     failed = StepResult(status="crashed", faults=[driver])
-    assert run.wants_trace(failed)
-    result = run.with_faults(failed, seen, SHAPE)
+    result = retold(monkeypatch, failed, seen)
     assert [fault.kind for fault in result.faults] == ["outside"]
     assert result.faults[0].what == f"traced at {SHAPE}: a[9]"
-    assert run.with_faults(failed, StepResult(status="right"), SHAPE).faults == [driver]
+    assert retold(monkeypatch, failed, StepResult(status="right")).faults == [driver]
 
 
 def test_a_loop_that_may_have_no_end_is_the_while_around(write):
@@ -287,12 +292,12 @@ def test_a_loop_that_may_have_no_end_is_the_while_around(write):
 
 
 def test_what_names_its_line_already_is_not_run_again(monkeypatch):
-    monkeypatch.setattr(run.isolate, "run", None)
     typing = StepResult(status="crashed", faults=[faults.Fault("two-types", "x", 1)])
-    run.retell(Check(ladder="gemm", path="", shape=SHAPE.shape()), SHAPE, typing)
-    assert not run.wants_trace(StepResult(status="right"))
-    assert run.wants_trace(StepResult(status="timed_out"))
-    assert run.wants_trace(StepResult(status="crashed", message="who knows"))
+    for named in (typing, StepResult(status="right")):
+        assert retold(monkeypatch, named) is named
+    seen = StepResult(status="crashed", faults=[faults.Fault("outside", "a[9]", 20)])
+    for failed in (StepResult(status="timed_out"), StepResult(status="crashed", message="who knows")):
+        assert [fault.kind for fault in retold(monkeypatch, failed, seen).faults] == ["outside"]
 
 
 # what only the compiler shows is the same with a GPU and without: a few of them
@@ -316,6 +321,11 @@ def on_gpu(folder):
     return dict(zip([fixture.name for fixture in ON_GPU], results, strict=True))
 
 
+def names_its_line(result):
+    kinds = {fault.kind for fault in result.faults}
+    return bool(kinds) and not kinds & run._UNPLACED
+
+
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 @each(ON_GPU)
@@ -326,7 +336,7 @@ def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
     assert result.status in ("wrong", "crashed", "timed_out", "unusable")
     if fixture.kind == "two-types":  # the two types meet in one place or another, as Python's version has it
         assert result.faults[0].kind in ("two-types", "unsupported")
-    elif not run.wants_trace(result):
+    elif result.status == "unusable" or (result.status == "crashed" and names_its_line(result)):
         fixture.require(result)
 
 
@@ -335,7 +345,6 @@ def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
 @each([fixture for fixture in FILES if fixture.name in BY_TRACE])
 def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
     failed = on_gpu[fixture.name]
-    assert run.wants_trace(failed)
     result = run.retell(fixture.task(Check, folder, engine="gpu", seconds=4.0), SHAPE, failed)
     fixture.require(result)
     assert result.faults[0].what.startswith(f"traced at {SHAPE}: ")

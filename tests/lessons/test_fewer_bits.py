@@ -7,7 +7,7 @@ import pytest
 from sampling import one_of_each, some_days
 
 from common.catalog import catalog, codes, inputs, problems, reference
-from common.check.tasks import TracedBench
+from common.check import check
 from common.machine_code import codegen
 from common.trace import helpers
 from common.trace.hopper import layouts
@@ -111,7 +111,7 @@ def test_special_operands_are_exact_and_differ_from_zero(kind):
 
 def _error(step, problem):
     """Of a step's sums on normals, traced: root mean square over that of the results."""
-    bench = TracedBench(catalog.load(catalog.find(step).path, problem.ladder), problem, Tracer())
+    bench = check.Bench(catalog.load(catalog.find(step).path, problem.ladder), problem, tracer=Tracer())
     x, weight = inputs.normals(problem, 1)
     bench.load(x, weight)
     bench.run()
@@ -145,7 +145,7 @@ def test_products_of_a_stage_are_started_together(step):
 
 def test_a_sum_beyond_float32_is_exact():
     problem = problems.from_shape("igemm", {"M": 2, "N": 2, "K": 1040})
-    bench = TracedBench(catalog.load(catalog.find("igemm_wgmma").path, "igemm"), problem, Tracer())
+    bench = check.Bench(catalog.load(catalog.find("igemm_wgmma").path, "igemm"), problem, tracer=Tracer())
     x, weight = (np.full(shape, 127, np.int8) for shape in problem.shapes[:2])
     x[:, 0] = 126
     bench.load(x, weight)

@@ -12,7 +12,6 @@ from sampling import covering, some
 from common.catalog import catalog, problems
 from common.catalog.problems import Conv2d, Gemm
 from common.check import check
-from common.check.tasks import TracedBench
 from common.machine_code import capture
 from common.trace.trace import Tracer
 
@@ -43,7 +42,7 @@ def complaints(verdict):
 def sound(step, problem, seed=0):
     module, tracer = traced(step)
     tracer.forget()
-    bench = TracedBench(module, problem, tracer)
+    bench = check.Bench(module, problem, tracer=tracer)
     assert complaints(check.check_bench(bench, check.Rules(seed, 1, step.precision, step.algorithm))) == []
     assert tracer.faults() == []
 
@@ -110,11 +109,11 @@ def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):
         tracer = Tracer()
         try:
             if capture.takes_tile(module(step), tile):
-                bench = TracedBench(module(step), problem, tracer, tile)
+                bench = check.Bench(module(step), problem, tile, tracer=tracer)
             else:
                 loaded = catalog.load(step.path, step.ladder, constants=tile)
                 assert vars(loaded).items() >= tile.items()
-                bench = TracedBench(loaded, problem, tracer)
+                bench = check.Bench(loaded, problem, tracer=tracer)
             verdict = check.check_once(bench, check.Rules(precision=step.precision, algorithm=step.algorithm))
         except ValueError:  # the step says that the tile does not fit the others
             continue

@@ -8,7 +8,6 @@ import pytest
 from common.catalog import catalog
 from common.catalog.problems import Gemm
 from common.check import check
-from common.check.tasks import TracedBench
 from common.trace.trace import Tracer
 
 stream_k = importlib.import_module("lessons.08_training.wgrad_stream_k")
@@ -81,7 +80,7 @@ def test_a_product_in_shares_that_cross_tiles_is_right(monkeypatch, sms, shape):
     """On 132 multiprocessors small shapes have a block for each step: no share would end within a tile."""
     module, tracer = catalog.load(catalog.find("gemm_equal_shares").path, "gemm"), Tracer()
     monkeypatch.setattr(module, "multiprocessors", lambda: sms)
-    verdict = check.check_bench(TracedBench(module, Gemm(*shape), tracer), check.Rules(0, 1))
+    verdict = check.check_bench(check.Bench(module, Gemm(*shape), tracer=tracer), check.Rules(0, 1))
     assert verdict.elements_compared
     assert [finding.message for finding in verdict.findings] == []
     assert tracer.faults() == []

@@ -10,7 +10,6 @@ from sampling import one_of_each
 
 from common.catalog import catalog, problems
 from common.check import check
-from common.check.tasks import TracedBench
 from common.machine_code import codegen
 from common.trace.state import TraceError
 from common.trace.trace import Tracer
@@ -26,7 +25,7 @@ def test_a_step_is_traced_right_and_then_compiled(name):
     problem = problems.FIRST[step.ladder]
     module = catalog.load(step.path, step.ladder)
     verdict = check.check_bench(
-        TracedBench(module, problem, tracer), check.Rules(0, 1, step.precision, step.algorithm)
+        check.Bench(module, problem, tracer=tracer), check.Rules(0, 1, step.precision, step.algorithm)
     )
     assert (verdict.findings, tracer.faults()) == ([], [])
     architecture = step.requires if step.requires and step.requires.endswith("a") else "9.0"
