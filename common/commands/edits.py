@@ -28,7 +28,7 @@ def show_history(options: argparse.Namespace) -> int:
     paths = [path for path in files if path.stem in known]
     present = {path.stem: history.sha(store.read_bytes(path)) for path in paths if path.exists()}
     originals = {path.stem: history.sha(shipped.text(path) or b"") for path in paths}
-    console.say().print(words.events(found, present, originals, named=not options.step))
+    console.say().print(words.events(found, present, originals))
     return RIGHT
 
 

@@ -1,8 +1,7 @@
 """The edit loop: what became of an edited step, stage by stage, the soonest told first; each run enters the history.
 
-Three lines of work go side by side, each task in a child process. One checks, first once at a small shape and then as
-:mod:`common.check.plan` has it. One compiles for a named compute capability. With a GPU, a third traces what a GPU
-lets pass; when all is done, the file is timed in turn with the shipped one.
+Side by side, in child processes, the file is checked, first at one small shape, compiled, and with a GPU also traced,
+for what a GPU lets pass; then it is timed in turn with the shipped one.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"  # stages, in the or
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage found, ``seconds`` after the run began.
+    """What one stage found, ``seconds`` after the run began: alone the first outcome that is not fine, if any.
 
-    ``first``: it compiles and is right at one shape, or not. ``check``: it is right at every shape, and sound.
-    ``code``: what the compiler made of it. ``time``: how fast it is beside the shipped file.
+    ``first``: it compiles and is right at one shape. ``check``: it is right at every shape, and sound. ``code``: what
+    the compiler made of it. ``time``: how fast it is beside the shipped file.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Stage:
 
     @property
     def failed(self) -> list[Outcome]:
-        """Outcomes that are not right; one that the step may refuse is none of them."""
         return [outcome for outcome in self.outcomes if not outcome.fine]
 
 
@@ -82,7 +80,8 @@ class Run:
                     if not outcomes:
                         continue
                     ran += outcomes
-                    stage = Stage(name, outcomes, time.monotonic() - began)
+                    failed = [outcome for outcome in outcomes if not outcome.fine][:1]
+                    stage = Stage(name, failed or outcomes, time.monotonic() - began)
                     figure = _figure(stage) or figure
                     if stage.failed:
                         self.verdict, reason = _ended(ran)
@@ -108,19 +107,14 @@ class Run:
         try:
             compiled = [compiling.submit(self._ran, [self._compile(shape)], False) for shape in shapes]
             begun = checking.submit(self._ran, [first], self.without_gpu)
+            rest = checking.submit(self._ran, gpu, False)
             traced = (checking if self.without_gpu else tracing).submit(self._ran, cpu, True)
-            if self.without_gpu:
-                # it may have been traced, and found wrong: that it does not compile is told before that
-                yield FIRST, _failed(compiled[0].result()) or _told([*compiled[0].result(), *begun.result()])
-                yield CHECK, _told(traced.result())
-            else:
-                rest = checking.submit(self._ran, gpu, False)
-                yield FIRST, self._explained(begun.result()) or begun.result()
-                yield CHECK, self._explained(rest.result()) or _told([*rest.result(), *traced.result()])
+            # it may have been traced, and found wrong: that it does not compile is told before that
+            yield FIRST, [*(compiled[0].result() if self.without_gpu else ()), *begun.result()]
+            yield CHECK, [*rest.result(), *traced.result()]
             code = [outcome for each in compiled for outcome in each.result()]
-            broken = [outcome for outcome in code if not outcome.fine]
-            if self.without_gpu or not broken:  # with a GPU it ran, whatever this compiler says
-                yield CODE, broken or [outcome for outcome in code if outcome.problem == full]
+            if self.without_gpu or all(outcome.fine for outcome in code):  # with a GPU it ran, whatever this one says
+                yield CODE, [outcome for outcome in code if outcome.problem == full or not outcome.fine]
             if not self.without_gpu:
                 pair = Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
                 yield TIME, self._ran([pair], False)
@@ -130,19 +124,18 @@ class Run:
                 line.shutdown(cancel_futures=True)
 
     def _ran(self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool) -> list[Outcome]:
-        """What came of tasks, in a child process, one after the other: until one fails, or ``stop``."""
+        """What came of tasks, in a child process, one after the other: until one fails, with what a trace says of it
+        if it ran on the GPU, or ``stop``."""
         found: list[Outcome] = []
         results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop)
         for task, (_, result) in zip(tasks, results, strict=False):
             beside_gpu = without_gpu and not self.without_gpu
             found.append(run.outcome(self.step, task, result, self.preset, False, beside_gpu))
             if not found[-1].fine:
+                if isinstance(task, Check) and task.on_gpu:
+                    found[-1] = run.retell(self._check(task.problem), task.problem, found[-1])
                 break
         return found
-
-    def _explained(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """The first that fails on the GPU, with what a trace says of it; empty if none does."""
-        return [run.retell(self._check(one.problem), one.problem, one) for one in _failed(outcomes)]
 
     def _rivals(self) -> dict[str, Rival]:
         """What is timed against: the shipped file with the shipped helpers, if it is known."""
@@ -164,15 +157,6 @@ class Run:
         assert self.version is not None
         place = at(self.step, problem, Path(self.version.path))
         return {**place, "home": str(self.step.path), "helpers": self.version.helpers}
-
-
-def _failed(outcomes: list[Outcome]) -> list[Outcome]:
-    """The first that fails, if any."""
-    return [outcome for outcome in outcomes if not outcome.fine][:1]
-
-
-def _told(outcomes: list[Outcome]) -> list[Outcome]:
-    return _failed(outcomes) or outcomes
 
 
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
@@ -209,9 +193,6 @@ def _figure(stage: Stage) -> str:
     if one.pairs:
         return f"{one.pairs['shipped'].ratio:.2f}x the shipped version, {one.preset}, {one.gpu}"
     return f"{figures.milliseconds(one.time.median_ms)} ms, {one.preset}"
-
-
-# --- saves ---
 
 
 class Saves:
