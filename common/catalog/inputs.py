@@ -1,8 +1,7 @@
-"""Seeded operands: integers and powers of two whose sums are exact in float32, and normals.
+"""Seeded operands: integers and powers of two whose sums are exact in float32, and normals; never infinity or NaN.
 
-Where the arrays are float16, so are all operands, exactly; sums stay below the largest float16, and most are not
-float16 themselves, so that how they are rounded shows. So it is with bfloat16, for integers up to 256. Infinity and
-NaN are not among them: no step promises anything for those.
+On arrays of 16 bits operands are held exactly; sums stay below the largest float16, and most are no number of the
+output's, so that how they are rounded shows.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from common.catalog.problems import FLOAT16, INT8, SIXTEEN_BITS, UINT8, UINT16, 
 
 Array = NDArray[Any]
 
-# What sums for an output of float16 stay below, whose largest number is 65,504: room for an element that is changed.
-FLOAT16_LIMIT = 64_000
+FLOAT16_LIMIT = 64_000  # of sums: below the largest, 65,504, there is room for an element that is changed
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
 _INTEGERS = {FLOAT16: 2**11, UINT8: 16, UINT16: 256}  # and these up to here
@@ -47,20 +45,18 @@ NORMALS = "normals"
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
     """Input and weight of non-zero integers whose every partial sum is exact, and what an algorithm sums, too: a
-    dropped term changes the sum, but for what is :func:`pruned`.
-
-    For an output of 16 bits they are as large as it allows, and most terms of a sum have one sign: it has more than
-    float16's 11 bits, mostly, and some lie halfway between two numbers of bfloat16.
-    """
+    dropped term changes the sum, but for what is :func:`pruned`. For an output of 16 bits they are as large as it
+    allows, and most terms of a sum have one sign, so that it mostly has more bits than the output."""
     rng = np.random.default_rng(seed)
     if problem.output_dtype in SIXTEEN_BITS:
         x, weight = _coherent(rng, problem)
         return x, pruned(weight, algorithm)
-    if problem.input_dtype == INT8:
-        return _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
     largest = max(1, min(8, math.isqrt(reference.exact_below(problem, algorithm) // problem.reduction)))
 
     def draw(shape: tuple[int, ...]) -> Array:
+        if problem.input_dtype == INT8:  # all of them, -128 and 127 among them, but zero
+            values = rng.integers(-128, 127, shape, dtype=np.int8)
+            return values + (values >= 0)
         values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
         values *= rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
         return codes.held(values, problem.input_dtype)
@@ -69,8 +65,8 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
 
 
 def pruned(weight: Array, algorithm: str | None) -> Array:
-    """The weights [K, N] that a step is given that prunes them: of every four along k the two of the largest
-    magnitude, of equals the first, and zeros. For any other step they are as they were."""
+    """The weights [K, N]; for a step that prunes them of every four along k the two of the largest magnitude, of
+    equals the first, and zeros."""
     if algorithm != reference.PRUNED:
         return weight
     K, N = weight.shape
@@ -80,13 +76,6 @@ def pruned(weight: Array, algorithm: str | None) -> Array:
     order = np.argsort(-np.abs(fours.astype(np.float64)), axis=1, kind="stable")
     np.put_along_axis(fours, order[:, 2:], 0, axis=1)
     return fours.reshape(-1, N)[:K].copy()
-
-
-def _bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int8]:
-    """All of int8, -128 and 127 among them, but zero."""
-    values = rng.integers(-128, 127, shape, dtype=np.int8)
-    values[values >= 0] += 1
-    return values
 
 
 def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]:
@@ -114,16 +103,15 @@ def special(
     x, weight = (codes.values(array).astype(np.float32) for array in integers(problem, seed, algorithm))
     limit = FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, algorithm)
     largest = _TF32_LIMIT if precision == "tf32" else _INTEGERS.get(problem.input_dtype, 1 << 14)
+    most = max(1, min(largest, limit // problem.reduction))
     least_input, least_weight, low, high, reach = _POWERS.get(problem.input_dtype, _POWERS_OF_FLOAT32)
     if kind == "zeros":
         _set_zeros(rng, problem, x, weight)
     elif kind == "negative":
         x, weight = np.abs(x), -np.abs(weight)
     elif kind == "large":
-        most = max(1, min(largest, limit // problem.reduction))
         x, weight = _signed(rng, problem.input_shape, most), np.sign(weight)
     elif kind == "heavy":
-        most = max(1, min(largest, limit // problem.reduction))
         x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
     elif kind == "sums":
         most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
@@ -167,8 +155,8 @@ def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Arr
 
 
 def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
-    """Ones of both signs, and of the input a fourth, of each filter a few, up to 2^10 times as large: the products of
-    two large ones make half of ``limit`` at most, and so do all others."""
+    """Ones of both signs; of the input a fourth, of each filter a few, up to 2^10 times as large: the products of two
+    large ones make half of ``limit`` at most, and so do all others."""
     far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
     far = min(far, _INTEGERS.get(problem.input_dtype, far))
     x, weight = np.sign(x), np.sign(weight)
@@ -186,8 +174,8 @@ def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Arra
 
 
 def _common(problem: Problem, one: int, other: int) -> str:
-    """The letter of the first extent that two of the problem's arrays share: for input and output a row or an image,
-    for weight and output a column or a filter, for input and weight what the sum runs over; or a channel."""
+    """The letter of the first extent that two of the problem's arrays share: a row or an image of input and output, a
+    column or a filter of weight and output, what the sum runs over, or a channel, of input and weight."""
     return next(letter for letter in problem.arrays[one] if letter in problem.arrays[other])
 
 
@@ -202,9 +190,5 @@ def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[
     rng = np.random.default_rng(seed)
     x, weight = (rng.standard_normal(shape, dtype=np.float32) for shape in problem.shapes[:2])
     if problem.input_dtype == INT8:
-        return _nearest_byte(32 * x), _nearest_byte(32 * weight)
+        x, weight = (np.clip(np.rint(32 * values), -128, 127) for values in (x, weight))
     return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.input_dtype), algorithm)
-
-
-def _nearest_byte(values: Array) -> NDArray[np.int8]:
-    return np.clip(np.rint(values), -128, 127).astype(np.int8)
