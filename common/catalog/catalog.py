@@ -2,9 +2,8 @@
 
 A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, and its docstring says
 ``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
-says ``Variant of: STEP``; it is measured beside its step. A helper is a module that steps import:
-``lessons/toolkit/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone uses; as its
-folder is no Python name, they are imported by ``importlib.import_module``, as are steps.
+says ``Variant of: STEP``. A helper is a module that steps import: ``lessons/toolkit/<name>.py``, or one lesson's
+own, ``lessons/<lesson>/helpers/<name>.py``, imported by ``importlib.import_module``.
 """
 
 from __future__ import annotations
@@ -43,13 +42,10 @@ class CatalogError(ValueError):
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies.
-
-    ``builds_on`` is the step that it grew from, maybe of another ladder: the one before, or that of a line
-    ``Builds on: NAME``. ``precision`` is one of PRECISIONS (``PRECISION = "tf32"``). ``requires`` is the least
-    compute capability, or with an ``a`` the only one (``REQUIRES = "9.0a"``); None: any. ``algorithm`` is one of
-    :data:`common.catalog.reference.ALGORITHMS` (``ALGORITHM = "F(2x2,3x3)"``); None: it sums as the definition does.
-    """
+    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies; ``builds_on``
+    the step that it grew from: the one before, or that of a line ``Builds on: NAME``. ``precision`` is one of
+    PRECISIONS, ``requires`` the least compute capability, or with an ``a`` the only one, ``algorithm`` one of
+    :data:`common.catalog.reference.ALGORITHMS`, or None, as the constants of these names say."""
 
     name: str
     lesson: str
@@ -94,9 +90,6 @@ def targets(requires: str | None, architectures: Iterable[str]) -> list[str]:
     if requires and requires.endswith("a"):
         return [requires]
     return [name for name in architectures if runs_on(requires, name)] or [str(requires)]
-
-
-# --- what there is ---
 
 
 def lessons(root: Path = LESSONS) -> list[str]:
@@ -178,11 +171,9 @@ def _header(path: Path) -> Step:
     if ladder not in LADDERS:
         raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
     key = "Variant of" if experiment else "Previous step"
-    header = re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)
-    if header is None:
+    if not (header := re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)):
         raise CatalogError(f"{path.name}: the docstring must have a line '{key}: NAME'")
-    title = re.match(rf'\s*(?:r?""")?{name}: (.+)', text)
-    if title is None:
+    if not (title := re.match(rf'\s*(?:r?""")?{name}: (.+)', text)):
         raise CatalogError(f"{path.name}: the docstring must start with '{name}: what it does'")
     previous = None if header[1] == "none" else header[1]
     grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
@@ -228,18 +219,15 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
     return chain
 
 
-# --- loading ---
-
-
 def load(
     path: Path, ladder: str, home: str | None = None, helpers: dict[str, str] | None = None,
     constants: Mapping[str, int] | None = None,
 ) -> ModuleType:  # fmt: skip
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
 
-    ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``: for this import alone.
-    ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
-    Raises CatalogError where the interface is another, or the file lacks one of ``constants``.
+    ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``, ``constants`` values that the
+    file's constants get before others follow from them. Raises CatalogError if the interface or a constant is
+    missing.
     """
     with _standing_in(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)
@@ -299,9 +287,8 @@ def anew() -> Iterator[None]:
         yield
     finally:
         take_out()
-        for name, module in before.items():
-            sys.modules[name] = module
-            setattr(package, name.removeprefix(prefix), module)
+        sys.modules.update(before)
+        vars(package).update((name.removeprefix(prefix), module) for name, module in before.items())
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):

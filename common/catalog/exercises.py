@@ -1,8 +1,8 @@
 """Finds the exercises of the lessons, their hints, and what of both a student has used.
 
 An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution is ``solutions/<name>.diff``, a unified diff of
-it. What is not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` for each, in order, and what nobody
-should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each.
+it. What is not code stands in ``exercises/exercises.toml``, ``[[exercise]]`` by ``[[exercise]]`` in order, and what
+nobody should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field, to_builtins
 
@@ -31,11 +31,9 @@ class ExerciseError(ValueError):
 
 
 class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One exercise. ``number`` is its lesson's and its own, as in ``02.3``.
-
-    A ``hard`` one stands in the table at the end of the lesson's page. The others belong to a section, at whose end
-    the page has ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``.
-    """
+    """One exercise. ``number`` is its lesson's and its own, as in ``02.3``. A ``hard`` one stands in the table at the
+    end of the lesson's page, the others at the end of a section, between ``<!-- exercise: NAME -->`` and
+    ``<!-- end exercise -->``."""
 
     name: Name  # the file's name without ``.py``; a kernel's starts with its ladder
     title: Name  # what is asked for, in one line
@@ -49,10 +47,8 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     because: dict[str, Name] = field(default_factory=dict)  # why it is asked for: said where a limit is not kept
     floor: Amount = 0.0  # with a GPU: percent of the floor's rate to reach on the preset
     hints: Annotated[tuple[Name, ...], Meta(min_length=1)]  # three, from a question to nearly the answer
-    # of a prediction, what each name is compared with, in the words of common.grade.answers
-    answers: dict[str, Name] = field(default_factory=dict)
-    # by name numbers that a common mistake comes to, as arithmetic, and what the mistake is
-    slips: dict[str, dict[str, Name]] = field(default_factory=dict)
+    answers: dict[str, Name] = field(default_factory=dict)  # of a prediction: common.grade.answers
+    slips: dict[str, dict[str, Name]] = field(default_factory=dict)  # what a common mistake comes to, and what it is
     number: str
     lesson: str
     path: Path
@@ -66,13 +62,10 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if given.is_file() and not shipped.edited(given):
             with contextlib.suppress(ValueError):  # a comment is other than shipped
                 return patched(store.read_text(given), diff)
-        try:
+        with contextlib.suppress(ValueError):
             return patched((shipped.text(given) or b"").decode("utf-8"), diff)
-        except ValueError:
-            raise ExerciseError(
-                f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped: move yours to "
-                "another folder, unpack the original, and grade yours there"
-            ) from None
+        unknown = f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped"
+        raise ExerciseError(f"{unknown}: move yours to another folder, unpack the original, and grade yours there")
 
     def write_solution(self) -> Path:
         """Its solution as a file, below ``.workbook``."""
@@ -95,13 +88,10 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 return str(re.findall(r"^## (.+)$", before, re.MULTILINE)[-1])
         return ""
 
-    def _said(self, name: str) -> Any:
-        """As a :class:`common.catalog.catalog.Step` has it: what the solution says."""
-        return catalog.said(self.path, self.solution)[name]
-
-    precision = property(lambda self: self._said("precision"))
-    algorithm = property(lambda self: self._said("algorithm"))
-    requires = property(lambda self: self._said("requires"))
+    # as a Step has them: what the solution says
+    precision = property(lambda self: catalog.said(self.path, self.solution)["precision"])
+    algorithm = property(lambda self: catalog.said(self.path, self.solution)["algorithm"])
+    requires = property(lambda self: catalog.said(self.path, self.solution)["requires"])
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""
@@ -170,16 +160,15 @@ class State:
     """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
-        self.path = path
+        self.path, self._data = path, Used()
         self._read()
 
     def _read(self) -> None:
-        self._data = Used()
-        if self.path.exists():
-            try:
+        try:
+            if self.path.exists():
                 self._data = schema.read(store.read_json(self.path), Used, store.shown(self.path))
-            except (store.StoreError, schema.SchemaError) as error:
-                raise ExerciseError(f"{error}; delete it to start anew") from None
+        except (store.StoreError, schema.SchemaError) as error:
+            raise ExerciseError(f"{error}; delete it to start anew") from None
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[None]:
@@ -207,13 +196,11 @@ class State:
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file."""
         with self._changed():
-            self._data.passed.pop(exercise.name, None)
-            if passed:
-                self._data.passed[exercise.name] = _digest(exercise.path)
+            self._data.passed[exercise.name] = _digest(exercise.path) if passed else ""
 
 
 def _digest(path: Path) -> str:
-    try:
+    """The hash of a file's code; of no Python one that no verdict has."""
+    with contextlib.suppress(*sources.NO_PYTHON):
         return sources.source_hash(path)
-    except (SyntaxError, OSError):
-        return ""
+    return "none"

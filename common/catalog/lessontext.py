@@ -13,37 +13,28 @@ NAME = "lesson.toml"
 
 
 class Usual(Struct, frozen=True):
-    """A preset that a step is shown on, and a shape that it is traced at, in place of its ladder's."""
-
-    preset: str
-    shape: str
+    preset: str  # that a step is shown on
+    shape: str  # that it is traced at, both in place of its ladder's
 
 
 class Remark(Struct, frozen=True):
-    """What the compiler does to a step's kernel that its source does not say.
-
-    ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
-    """
+    """What the compiler does to a step's kernel that its source does not say."""
 
     step: str
     kernel: str
     text: str
-    merged: dict[str, Count] = field(default_factory=dict)
+    merged: dict[str, Count] = field(default_factory=dict)  # by shared array, how many words wide its reads become
 
 
 class Epilogues(Struct, frozen=True):
-    """A step on a preset whose epilogues are timed; ``ways``: their module."""
-
     step: str
     preset: str
-    ways: str
+    ways: str  # the module of the epilogues that are timed
 
 
 class Training(Struct, frozen=True):
-    """A network that is trained: the folder of its code, and the steps that this runs."""
-
-    code: str
-    steps: list[str]
+    code: str  # the folder of the code of a network that is trained
+    steps: list[str]  # that it runs
 
 
 class Lesson(Struct, frozen=True):
@@ -64,12 +55,10 @@ def read(lessons: Path) -> Lesson:
     found = [_read(path) for path in sorted(lessons.glob(f"*/{NAME}"))]
     whole = Lesson(photo="".join(one.photo for one in found))
     for one in found:
-        whole.timed_from.update(one.timed_from)
-        whole.usual.update(one.usual)
-        whole.measured_by.update(one.measured_by)
-        whole.remark.extend(one.remark)
-        whole.accuracy.extend(one.accuracy)
-        whole.epilogues.extend(one.epilogues)
+        for name in ("timed_from", "usual", "measured_by"):
+            getattr(whole, name).update(getattr(one, name))
+        for name in ("remark", "accuracy", "epilogues"):
+            getattr(whole, name).extend(getattr(one, name))
     return whole
 
 

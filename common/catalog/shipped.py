@@ -1,12 +1,13 @@
 """What the workbook shipped: each file that a reader may edit as it came, whatever was done to it since.
 
-``lessons/shipped.json``, which ``python -m common ship`` writes, has the hash of each one's code. Its text comes
-from git: the newest version, from HEAD back, with that hash; so edits may be committed. Without git (a zip file),
-every file that still has that hash is copied to ``.workbook/shipped`` when the history is first used.
+``lessons/shipped.json``, which ``python -m common ship`` writes, has the hash of each one's code. Its text comes from
+git: the newest version with that hash, so edits may be committed. Without git (a zip file), every file that still has
+that hash is copied to ``.workbook/shipped`` when the history is first used.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from functools import cache
@@ -14,17 +15,16 @@ from pathlib import Path
 
 from common.catalog import catalog, sources, store
 
-_GIT_SECONDS = 20
-_OLD_VERSIONS = 100
 _NOTED = "shipped.json"
 FOLDER = catalog.ROOT / ".workbook" / "shipped"
 
 
 def everything() -> list[Path]:
     """All that can be edited and brought back: steps, experiments, exercises and helpers, and those that are gone."""
-    lessons = [catalog.LESSONS / name for name in catalog.lessons()]
-    folders = [folder / part for folder in lessons for part in (".", "experiments", "exercises")]
-    there = {path for folder in folders for path in folder.glob("*.py") if not path.name.startswith("_")}
+    there = [
+        path for lesson in catalog.lessons() for part in (".", "experiments", "exercises")
+        for path in (catalog.LESSONS / lesson / part).glob("[!_]*.py")
+    ]  # fmt: skip
     return sorted({*there, *catalog.helpers_by_name(catalog.LESSONS).values(), *_noted()})
 
 
@@ -50,7 +50,7 @@ def find(name: str) -> Path:
 def text(path: Path) -> bytes | None:
     """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
     wanted = _wanted(path)
-    commits = _git("log", f"-{_OLD_VERSIONS}", "--format=%H", "--", str(path)) if path in _tracked() else b""
+    commits = _git("log", "-100", "--format=%H", "--", str(path)) if path in _tracked() else b""
     for commit in commits.split():
         version = _git("show", f"{commit.decode()}:./{path.relative_to(catalog.ROOT).as_posix()}")
         if version and wanted in (None, _code(version)):
@@ -109,10 +109,9 @@ def _copy(path: Path) -> Path:
 
 def _code(source: bytes) -> str | None:
     """The hash of a source's code; None if it is not Python."""
-    try:
+    with contextlib.suppress(SyntaxError, ValueError):
         return sources.code_hash(source.decode("utf-8"))
-    except (SyntaxError, ValueError):
-        return None
+    return None
 
 
 @cache
@@ -136,8 +135,7 @@ def _tracked() -> frozenset[Path]:
 
 def _git(*words: str) -> bytes:
     """What git says; nothing if there is no git, no repository, or no answer."""
-    try:
-        done = subprocess.run(["git", *words], cwd=catalog.ROOT, capture_output=True, timeout=_GIT_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return b""
-    return done.stdout if done.returncode == 0 else b""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["git", *words]
+        return subprocess.run(command, cwd=catalog.ROOT, capture_output=True, timeout=20, check=True).stdout
+    return b""

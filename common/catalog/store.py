@@ -1,8 +1,5 @@
-"""Reads and writes the workbook's files: each is written whole or not at all.
-
-A file is written beside its place, brought to the disk and moved there, so neither a full disk nor an interrupt
-nor two programs at once leave half of one. Who changes what a file already holds does so under :func:`locked`.
-"""
+"""Reads and writes the workbook's files, each whole or not at all: a file is written beside its place, brought to the
+disk and moved there. Who changes what a file already holds does so under :func:`locked`."""
 
 from __future__ import annotations
 
@@ -63,15 +60,13 @@ def _named(path: Path, what: str) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders; raises StoreError, the file untouched.
-
-    A link is replaced. The mode is the old file's, or that which the user's mask leaves a new one.
-    """
+    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders; raises StoreError, the file untouched. A
+    link is replaced. The mode is the old file's, or that which the user's mask leaves a new one."""
     content = data.encode("utf-8") if isinstance(data, str) else data
     beside = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
     with _named(path, "cannot be written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             with beside.open("xb") as file:
                 file.write(content)
                 file.flush()
@@ -79,10 +74,8 @@ def write(path: Path, data: bytes | str) -> None:
             if path.is_file():
                 shutil.copymode(path, beside)
             os.replace(beside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 def write_json(path: Path, data: Any) -> None:
