@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib
 import importlib.abc
 import importlib.util
 import inspect
@@ -31,9 +30,7 @@ LESSONS = ROOT / "lessons"
 TOOLKIT, HELPERS = "toolkit", "helpers"  # the folders of helpers that all lessons share, and of a lesson's own
 EXPERIMENTS = "experiments"
 
-PRECISIONS = ("fp32", "tf32", "tf32x3")
-"""What a step may compute with: its arrays' float32; inputs rounded to TF32; three products of TF32 numbers,
-to be as precise as float32."""
+PRECISIONS = ("fp32", "tf32", "tf32x3")  # the arrays' float32; inputs rounded to TF32; three products of TF32 numbers
 
 
 class CatalogError(ValueError):
@@ -78,11 +75,8 @@ def runs_on(requires: str | None, capability: str) -> bool:
     """Does a GPU of this compute capability meet a requirement: ``"8.0"`` or more, or ``"9.0a"`` and no other?"""
     if requires is None:
         return True
-    capability = capability.removesuffix("a")
-    if requires.endswith("a"):
-        return capability == requires[:-1]
-    has, needs = ([int(part) for part in text.split(".")] for text in (capability, requires))
-    return has >= needs
+    has, needs = ([int(part) for part in text.removesuffix("a").split(".")] for text in (capability, requires))
+    return has == needs if requires.endswith("a") else has >= needs
 
 
 def targets(requires: str | None, architectures: Iterable[str]) -> list[str]:
@@ -102,13 +96,8 @@ def steps(root: Path = LESSONS) -> list[Step]:
     return [step for step in everything(root) if not step.experiment]
 
 
-def experiments(root: Path = LESSONS) -> list[Step]:
-    """Every experiment, sorted by lesson and name."""
-    return [step for step in everything(root) if step.experiment]
-
-
 def everything(root: Path = LESSONS) -> list[Step]:
-    """Every step, then every experiment; raises as :func:`steps` does."""
+    """Every step, then every experiment, by lesson and name; raises as :func:`steps` does."""
     folders = [root / lesson for lesson in lessons(root)]
     found = [_header(path) for folder in folders for path in _python_files(folder)]
     varied = [_header(path) for folder in folders for path in _python_files(folder / EXPERIMENTS)]
@@ -226,8 +215,7 @@ def load(
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
 
     ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``, ``constants`` values that the
-    file's constants get before others follow from them. Raises CatalogError if the interface or a constant is
-    missing.
+    file's own constants get before others follow. Raises CatalogError if the interface or a constant is missing.
     """
     with _standing_in(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)

@@ -78,8 +78,8 @@ def silent() -> str:
 
 
 def ready() -> bool:
-    """Is there a GPU that kernels can run on? Asked before anything is started on it. Raises NoGpuError with what to
-    do if there is one that cannot be used, ValueError without the compiler asked for."""
+    """Is there a GPU that kernels can run on? Raises NoGpuError with what to do if there is one that cannot be used,
+    ValueError without the compiler asked for."""
     if gpu_count() == 0:
         return False
     compiling = sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
@@ -151,8 +151,8 @@ def bounds(capability: str | None = None) -> str | None:
 
 
 def as_card(capability: str, **others: Any) -> Callable[[], Any]:
-    """A replacement for ``numba.cuda.get_current_device`` by which steps find the limits of a compute capability, and
-    ``others``; all else is asked of the GPU itself, if there is one."""
+    """In place of ``numba.cuda.get_current_device``: has the limits of a compute capability, ``others``, and the rest
+    of the GPU itself, if there is one."""
     from numba import cuda
 
     has, asked = limits.limits(capability), cuda.get_current_device
@@ -247,6 +247,9 @@ def current_gpu() -> Gpu:
     """The GPU of Numba's current context."""
     from numba import cuda
 
+    query, driver = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        driver = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     device = cuda.get_current_device()
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
     name += f" as {played()}" if played() else ""  # its measurements are not the card's
@@ -257,7 +260,7 @@ def current_gpu() -> Gpu:
         multiprocessors=int(device.MULTIPROCESSOR_COUNT),
         memory_bytes=int(cuda.current_context().get_memory_info().total),
         l2_bytes=l2_bytes(),
-        driver=_driver_version(),
+        driver=driver.partition("\n")[0].strip() or "unknown",
         cuda=_dotted(_asked(loaded().cuDriverGetVersion)),
     )
 
@@ -279,10 +282,3 @@ def free_bytes() -> int:
     from numba import cuda
 
     return int(cuda.current_context().get_memory_info().free)
-
-
-def _driver_version() -> str:
-    query, answer = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], ""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-    return answer.split("\n")[0].strip() or "unknown"

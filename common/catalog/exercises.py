@@ -37,7 +37,7 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: Name  # the file's name without ``.py``; a kernel's starts with its ladder
     title: Name  # what is asked for, in one line
-    kind: Kind
+    kind: Kind | Literal["step"]  # a step that is graded: solved as it lies in its lesson
     hard: bool = False
     lines: Count = 0  # to write between the markers (write), or at most to change (bug)
     shapes: tuple[Name, ...] = ()  # that it is checked at; default: its ladder's
@@ -56,6 +56,8 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def solution(self) -> str:
         """The exercise as shipped, changed as its diff says; raises ExerciseError if that is not known."""
+        if self.kind == "step":
+            return store.read_text(self.path)
         lesson = catalog.LESSONS / self.lesson
         given = lesson / "exercises" / f"{self.name}.py"
         diff = store.read_text(lesson / "solutions" / f"{self.name}.diff")
@@ -69,6 +71,8 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def write_solution(self) -> Path:
         """Its solution as a file, below ``.workbook``."""
+        if self.kind == "step":
+            return self.path
         path, text = SOLUTIONS / f"{self.name}.py", self.solution.encode()
         if not path.is_file() or store.read_bytes(path) != text:
             store.write(path, text)

@@ -65,8 +65,7 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
 
 
 def pruned(weight: Array, algorithm: str | None) -> Array:
-    """The weights [K, N]; for a step that prunes them of every four along k the two of the largest magnitude, of
-    equals the first, and zeros."""
+    """The weights [K, N], for a step that prunes them with the two smallest of every four along k set to 0."""
     if algorithm != reference.PRUNED:
         return weight
     K, N = weight.shape
@@ -155,8 +154,8 @@ def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Arr
 
 
 def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
-    """Ones of both signs; of the input a fourth, of each filter a few, up to 2^10 times as large: the products of two
-    large ones make half of ``limit`` at most, and so do all others."""
+    """Ones of both signs; of the input a fourth, of each filter a few, up to 2^10 times as large: their products make
+    half of ``limit`` at most, and so do all others."""
     far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
     far = min(far, _INTEGERS.get(problem.input_dtype, far))
     x, weight = np.sign(x), np.sign(weight)
@@ -174,8 +173,7 @@ def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Arra
 
 
 def _common(problem: Problem, one: int, other: int) -> str:
-    """The letter of the first extent that two of the problem's arrays share: a row or an image of input and output, a
-    column or a filter of weight and output, what the sum runs over, or a channel, of input and weight."""
+    """The letter of the first extent that two of the arrays share: a row or image, a column or filter, the sum's."""
     return next(letter for letter in problem.arrays[one] if letter in problem.arrays[other])
 
 
@@ -185,8 +183,7 @@ def _along(problem: Problem, number: int, letter: str, values: Array) -> Array:
 
 
 def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
-    """Input and weight drawn from the standard normal distribution, and rounded to their dtype; of int8, 32 times
-    such numbers. ``algorithm`` as for :func:`integers`."""
+    """Input and weight from the standard normal distribution (int8: 32 times that), rounded to their dtype."""
     rng = np.random.default_rng(seed)
     x, weight = (rng.standard_normal(shape, dtype=np.float32) for shape in problem.shapes[:2])
     if problem.input_dtype == INT8:

@@ -135,8 +135,7 @@ def require_registers(block: Extents, registers: int) -> None:
 
 def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, int]:
     """Grid and block, of three axes each, and bytes of dynamic shared memory, from what stands in ``kernel[...]``.
-    Raises LaunchFormError naming what is missing or no whole number, StreamError for another stream than the default.
-    """
+    Raises LaunchFormError naming what is missing or no whole number, StreamError."""
     if not isinstance(given, tuple):
         raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {kernel}[grid, block]")
     stream, dynamic = (*given[2:], 0, 0)[:2]
@@ -196,15 +195,14 @@ def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, An
 
 
 class Occupancy(Struct, frozen=True, omit_defaults=True):
-    """Blocks and warps that fit one multiprocessor; ``limited_by``: what no further block would fit;
-    ``block_limits``: how many blocks each alone would allow, None for what the kernel does not use."""
+    """Blocks and warps that fit one multiprocessor, and what limits them."""
 
     blocks: Count
     warps: Count
     max_warps: Extent
     fraction: Amount
     limited_by: list[str]
-    block_limits: dict[str, int | None] = {}
+    block_limits: dict[str, int | None] = {}  # blocks that each alone would allow; None: the kernel does not use it
 
 
 def limits(architecture: str) -> Limits:

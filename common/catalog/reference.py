@@ -9,7 +9,6 @@ and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016):
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,13 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
     padded = np.zeros((problem.N, D + 2 * g.pad_d, H + 2 * g.pad_h, W + 2 * g.pad_w, C))
     inside = padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
     inside[:] = 0 if problem.form == "dgrad" else x
-    for tap, met in _taps(problem):
+    for taps in np.ndindex(*problem.extents("TRS")):
+        # the elements of the padded x that the tap of all filters meets: as many as there are of y
+        along = [
+            slice(index * dilation, index * dilation + (count - 1) * stride + 1, stride)
+            for index, dilation, count, stride in zip(taps, g[6:], problem.extents("OPQ"), g[:3], strict=True)
+        ]
+        tap, met = (slice(None), *taps), (slice(None), *along)
         if problem.form == "dgrad":  # each tap gives back to the elements that it read its share of dy
             padded[met] += x @ weight[tap]
         elif problem.form == "wgrad":  # each tap gets what it read times dy, summed over all images and pixels
@@ -68,17 +73,6 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
         else:
             y += (padded[met].reshape(-1, C) @ weight[tap].T).reshape(y.shape)
     return inside if problem.form == "dgrad" else y
-
-
-def _taps(problem: Convolution) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
-    """Each tap t, r, s of all filters, and the elements of the padded x that it meets: as many as there are of y."""
-    g = problem.geometry
-    for tap in np.ndindex(*problem.extents("TRS")):
-        along = [
-            slice(index * dilation, index * dilation + (count - 1) * stride + 1, stride)
-            for index, dilation, count, stride in zip(tap, g[6:], problem.extents("OPQ"), g[:3], strict=True)
-        ]
-        yield (slice(None), *tap), (slice(None), *along)
 
 
 def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:

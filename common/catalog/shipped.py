@@ -28,12 +28,6 @@ def everything() -> list[Path]:
     return sorted({*there, *catalog.helpers_by_name(catalog.LESSONS).values(), *_noted()})
 
 
-def files(lesson: str) -> list[Path]:
-    """The files of a lesson's steps and experiments."""
-    folder = catalog.LESSONS / lesson
-    return [path for path in everything() if path.parent in (folder, folder / catalog.EXPERIMENTS)]
-
-
 def helpers() -> list[Path]:
     """The files that steps import."""
     return [path for path in everything() if catalog.is_helper(path)]

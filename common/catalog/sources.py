@@ -189,7 +189,8 @@ def _version(package: str) -> str:
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     """What ``new`` changes against ``old``, as the lines of a unified diff; docstring, indentation and the step's own
     name do not count, nor does what ``new`` imports of ``old`` and does not replace."""
-    before, after = (_without_docstring(step.path) for step in (old, new))
+    texts = (store.read_text(step.path) for step in (old, new))
+    before, after = (re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines() for text in texts)
     if old.path in imports(new.path):
         in_use = {name.replace(old.name, "STEP"): lines for name, lines in _definitions(before).items()}
         for name in _definitions(after):
@@ -219,7 +220,3 @@ def _definitions(lines: list[str]) -> dict[str, range]:
         found[name or ast.unparse(node)] = range(first, last)
         first = last
     return found
-
-
-def _without_docstring(path: Path) -> list[str]:
-    return re.sub(r'\A\s*"""(.*?)"""\s*', "", path.read_text(encoding="utf-8"), flags=re.DOTALL).splitlines()

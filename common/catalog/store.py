@@ -60,8 +60,8 @@ def _named(path: Path, what: str) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders; raises StoreError, the file untouched. A
-    link is replaced. The mode is the old file's, or that which the user's mask leaves a new one."""
+    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders, in place of a link, with the old file's
+    mode; raises StoreError, the file untouched."""
     content = data.encode("utf-8") if isinstance(data, str) else data
     beside = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
     with _named(path, "cannot be written"):

@@ -53,7 +53,8 @@ def reset(options: argparse.Namespace) -> int:
     lessons, wanted = catalog.lessons(), options.lesson or ""
     chosen = [name for name in lessons if wanted in (name, name[:2])]
     try:
-        files = shipped.files(chosen[0]) if chosen else [_file_of(wanted)]
+        folders = [catalog.LESSONS / name / part for name in chosen for part in (".", catalog.EXPERIMENTS)]
+        files = [path for path in shipped.everything() if path.parent in folders] or [_file_of(wanted)]
     except ValueError:
         numbers = ", ".join(name[:2] for name in lessons)
         given = f"LESSON={wanted}" if wanted else "no lesson is named"

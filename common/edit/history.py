@@ -113,8 +113,8 @@ def choose(path: Path, wanted: str | None) -> Event:
 
 
 def put_back(path: Path, source: bytes, what: str) -> str:
-    """Make ``source`` the file at ``path``, after what stands there was saved; returns the hash of what was saved, if
-    anything. Raises StoreError, with the file untouched."""
+    """Make ``source`` the file at ``path``; returns the hash of what stood there, which is saved first, if anything
+    did. Raises StoreError, with the file untouched."""
     saved = save(path).parent.name if path.exists() else ""
     keep(source, path.name)
     store.write(path, source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,16 +28,14 @@ from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask,
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
-FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"  # stages, in the order in which they are told
+# Stages: it compiles and is right at one shape; is right at every shape, and sound; what the compiler made of it; how
+# fast it is beside the shipped file.
+FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage found, ``seconds`` after the run began: alone the first outcome that is not fine, if any.
-
-    ``first``: it compiles and is right at one shape. ``check``: it is right at every shape, and sound. ``code``: what
-    the compiler made of it. ``time``: how fast it is beside the shipped file.
-    """
+    """What one stage found, ``seconds`` after the run began: alone the first outcome that is not fine, if any."""
 
     name: str
     outcomes: list[Outcome]
@@ -50,22 +48,17 @@ class Stage:
 
 @dataclass
 class Run:
-    """One run of a step's file as it is now.
-
-    ``version`` is what runs, whatever is saved meanwhile: copies of the file and of the edited helpers that it
-    imports. ``verdict`` is "unfinished" until it has one. ``stop`` ends the run early, from another thread.
-    """
+    """One run of a step's file as it is now. ``stop`` ends it early, from another thread."""
 
     step: Step
     preset: str
     without_gpu: bool
     stop: threading.Event = field(default_factory=threading.Event)
-    version: Rival | None = None
+    version: Rival | None = None  # what runs, whatever is saved meanwhile: copies of the file and its edited helpers
     verdict: str = "unfinished"
 
     def stages(self) -> Generator[Stage, None, None]:
-        """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it. Raises
-        StoreError where it cannot be kept."""
+        """Run, telling each stage as soon as it is known, up to the first that fails; raises StoreError."""
         began, path = time.monotonic(), self.step.path
         helpers = {helper.stem: str(history.save(helper)) for helper in shipped.edited_helpers(path)}
         copy = history.keep(store.read_bytes(path), path.name)
@@ -105,14 +98,15 @@ class Run:
         shapes = shapes if self.without_gpu else [full]
         lines = checking, compiling, tracing = [ThreadPoolExecutor(1) for _ in range(3)]
         try:
-            compiled = [compiling.submit(self._ran, [self._compile(shape)], False) for shape in shapes]
+            how: Any = {"architectures": [run.CODE_ARCHITECTURE], "machine_code": True, "lenient": True}
+            compiled = [compiling.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes]
             begun = checking.submit(self._ran, [first], self.without_gpu)
             rest = checking.submit(self._ran, gpu, False)
             traced = (checking if self.without_gpu else tracing).submit(self._ran, cpu, True)
             # it may have been traced, and found wrong: that it does not compile is told before that
-            yield FIRST, [*(compiled[0].result() if self.without_gpu else ()), *begun.result()]
-            yield CHECK, [*rest.result(), *traced.result()]
-            code = [outcome for each in compiled for outcome in each.result()]
+            yield FIRST, _results([*(compiled[:1] if self.without_gpu else ()), begun])
+            yield CHECK, _results([rest, traced])
+            code = _results(compiled)
             if self.without_gpu or all(outcome.fine for outcome in code):  # with a GPU it ran, whatever this one says
                 yield CODE, [outcome for outcome in code if outcome.problem == full or not outcome.fine]
             if not self.without_gpu:
@@ -124,8 +118,7 @@ class Run:
                 line.shutdown(cancel_futures=True)
 
     def _ran(self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool) -> list[Outcome]:
-        """What came of tasks, in a child process, one after the other: until one fails, with what a trace says of it
-        if it ran on the GPU, or ``stop``."""
+        """What came of tasks, until one fails, or ``stop``; on the GPU with what a trace says of that one."""
         found: list[Outcome] = []
         results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop)
         for task, (_, result) in zip(tasks, results, strict=False):
@@ -150,18 +143,24 @@ class Run:
     def _check(self, problem: Problem, **more: Any) -> Check:
         return Check(**self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more)
 
-    def _compile(self, problem: Problem) -> Compile:
-        return Compile(**self._at(problem), architectures=[run.CODE_ARCHITECTURE], machine_code=True, lenient=True)
-
     def _at(self, problem: Problem) -> dict[str, Any]:
         assert self.version is not None
         place = at(self.step, problem, Path(self.version.path))
         return {**place, "home": str(self.step.path), "helpers": self.version.helpers}
 
 
+def _results(lines: Iterable[Future[list[Outcome]]]) -> list[Outcome]:
+    """What came of each in turn, up to the first of which something is not fine."""
+    found: list[Outcome] = []
+    for line in lines:
+        found += line.result()
+        if not all(outcome.fine for outcome in found):
+            break
+    return found
+
+
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
-    """The verdict of a run, and the reason in one line: that of the first outcome that is not fine; right only if one
-    is."""
+    """The verdict of a run, and the reason in one line: those of the first outcome that is not fine, if any."""
     ran = [outcome for outcome in outcomes if not outcome.only_compiled]
     failed = [outcome for outcome in outcomes if not outcome.fine]
     if not failed and any(outcome.status == "right" for outcome in ran):
@@ -173,7 +172,7 @@ def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
 
 
 def heaviest(result: StepResult) -> Kernel | None:
-    """The main one of a compiled result's assembled kernels; None if there is none."""
+    """The main one of a compiled result's assembled kernels, if any."""
     return summaries.main_compiled(schema.read(k, Kernel) for k in result.kernels if "hot" in k)
 
 

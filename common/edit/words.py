@@ -24,8 +24,7 @@ _REASON_WIDTH = 60
 def told(
     outcomes: list[Outcome], width: int = 100, suspicions: dict[str, tuple[str, str]] | None = None
 ) -> list[tuple[Outcome, str]]:
-    """A complaint for each different thing that is wrong, with the outcome that it shows. ``suspicions`` holds, by
-    step, what closes the first complaint about it (:func:`complaint`)."""
+    """A complaint for each different thing that is wrong, with the outcome that it shows; ``suspicions`` by step."""
     left = dict(suspicions or {})
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
@@ -157,8 +156,7 @@ def ratio(pair: Paired) -> str:
 
 
 def events(found: list[Event], present: dict[str, str], originals: dict[str, str]) -> Table:
-    """The history, a row for each event. ``present`` and ``originals`` map steps to the hash of the file as it is, or
-    was shipped."""
+    """A row for each event; ``present`` and ``originals``: by step the hash of the file as it is, and as shipped."""
     table = Table("step", "N", "when", "source", "", "result")
     for column in table.columns[1:5]:
         column.no_wrap = True

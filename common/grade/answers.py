@@ -27,15 +27,12 @@ class AnswerError(ExerciseError):
 
 @dataclass(frozen=True)
 class Expected:
-    """A right value, its tolerance in percent, and where it was measured: empty if it can be worked out.
-
-    What is near enough to ``shown``, the value with the digits that tables show, is right, too.
-    """
+    """A right value. What is near enough to it, or to what tables show of it, is right."""
 
     value: float
-    within: float
-    source: str = ""
-    shown: float | None = None
+    within: float  # percent
+    source: str = ""  # where it was measured; empty if it can be worked out
+    shown: float | None = None  # with the digits of tables, if they show it
 
     @property
     def told(self) -> float:
@@ -71,8 +68,7 @@ def expected(text: str) -> Expected:
 
 
 def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
-    """Reasons not to pass a prediction, and what each right answer was compared with. Raises AnswerError where that
-    cannot be told."""
+    """Reasons not to pass a prediction, and what each right answer was compared with; raises AnswerError."""
     try:
         given = read(exercise.path.name, text)
     except AnswerError as error:
@@ -115,8 +111,8 @@ def evaluated(text: str) -> float:
 
 
 def read(name: str, text: str) -> dict[str, float | None]:
-    """The names that a file's text assigns and their values: numbers, arithmetic of numbers and of names before; None
-    where nothing is answered yet. Raises AnswerError naming the file, by ``name``, and the line of anything else."""
+    """The names that a file's text assigns and their values: numbers, or arithmetic of them and of names before; None
+    if not answered yet. Raises AnswerError naming the file, by ``name``, and the line of anything else."""
     found: dict[str, float | None] = {}
     line = 1
     try:

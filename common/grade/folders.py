@@ -13,7 +13,6 @@ from typing import Any
 
 from common.catalog import catalog, exercises, problems, store
 from common.catalog.exercises import Exercise
-from common.catalog.problems import Problem
 from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
@@ -23,20 +22,6 @@ _TRY_SECONDS = 20.0
 ISOLATED = "isolated: the files ran in bubblewrap, which has no network and writes nothing but the report"
 _WHY = "as bwrap is not installed or may not be used here; see lessons/GRADING.md"
 NOT_ISOLATED = f"not isolated: each file ran with the rights of whoever graded, {_WHY}"
-
-
-class Shipped(Exercise, frozen=True, kw_only=True):
-    """A step as an exercise: checked at its ladder's ragged shapes, and solved as it lies in its lesson."""
-
-    @property
-    def solution(self) -> str:
-        return store.read_text(self.path)
-
-    def write_solution(self) -> Path:
-        return self.path
-
-    def problems(self) -> list[Problem]:
-        return list(problems.RAGGED[self.ladder])
 
 
 class Submission:
@@ -65,14 +50,14 @@ class Submission:
 
 
 def known() -> dict[str, Exercise]:
-    """Exercises and steps by name."""
-    shipped = [
-        Shipped(
-            name=step.name, number=step.name, title=step.title, kind="tune", lesson=step.lesson, path=step.path,
-            preset=exercises.PRESETS[step.ladder], hints=(),
+    """Exercises, and steps as such, checked at their ladder's ragged shapes; by name."""
+    steps = [
+        Exercise(
+            name=step.name, number=step.name, title=step.title, kind="step", lesson=step.lesson, path=step.path,
+            shapes=tuple(map(str, problems.RAGGED[step.ladder])), preset=exercises.PRESETS[step.ladder], hints=(),
         ) for step in catalog.everything()
     ]  # fmt: skip
-    return {one.name: one for one in (*shipped, *exercises.everything())}
+    return {one.name: one for one in (*steps, *exercises.everything())}
 
 
 def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
@@ -118,8 +103,8 @@ def _own(path: Path) -> str:
 
 
 def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, Path]:
-    """Write ``grades.json`` and a table, ``grades.md``, with a ``note`` below, to a folder; returns both paths. What
-    lies there under these names is replaced and, if it is a link, not followed. Raises OSError."""
+    """Write ``grades.json`` and a table, ``grades.md``, with a ``note`` below, to a folder; returns both paths. Links
+    that lie there are not followed. Raises OSError."""
     as_json, as_table = (folder / name for name in REPORTS)
     store.write(as_json, json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n")
     header, rows = ["student", "file", "passed", "why"], []
@@ -148,9 +133,8 @@ def in_one_line(text: str, most: int = 1000) -> str:
 
 
 def bubblewrap(folder: Path, out: Path) -> list[str]:
-    """The words that run a command in bubblewrap: it reads what is there, writes to ``out`` and to a /tmp of its own
-    alone, has no network, sees no other process, and ends when this one does. Empty where bwrap is not installed, or
-    may not do that, as in most containers."""
+    """The words that run a command in bubblewrap: it writes to ``out`` and a /tmp of its own alone, has no network,
+    sees no other process, and ends when this one does. Empty where bwrap is missing, or may not do that."""
     words = ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     for path in (catalog.ROOT, Path(sys.base_prefix), Path(sys.prefix), folder.resolve()):
         words += ["--ro-bind", str(path), str(path)]  # again: what lies below /tmp is hidden

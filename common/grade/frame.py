@@ -31,10 +31,8 @@ _FILLED = re.compile(rf"^( *)({re.escape(BLANK)}[^\n]*)\n(.*?)^ *{re.escape(END)
 
 def foreign(text: str, given: str, helpers: bool = True) -> list[str]:
     """What a kernel file has no use for, each with its line: modules beside :data:`FREE` and, unless ``helpers``, the
-    lessons' helpers; functions that open files or run texts; and in ``launch`` what computes on the host.
-
-    What ``given``, the solution, has is free. Empty if the text is not Python: importing it says so with its line.
-    """
+    lessons' helpers; functions that open files or run texts; and in ``launch`` what computes on the host. What
+    ``given``, the solution, has is free. Empty if the text is not Python: importing it says so."""
     try:
         known = {word for _, word in _foreign(_tree(given), helpers)}
         found = {(line, word) for line, word in _foreign(_tree(text), helpers) if word not in known}

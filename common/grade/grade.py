@@ -30,7 +30,7 @@ from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame
-from common.grade.folders import Shipped, Submission, in_one_line, known, printable
+from common.grade.folders import Submission, in_one_line, known, printable
 from common.grade.tasks import ARCHITECTURE, READS, Count, Counted
 from common.records import records
 from common.run import isolate, messages
@@ -99,9 +99,8 @@ class Grader:
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
         start, target = time.monotonic(), file.target
-        kind = "step" if isinstance(target, Shipped) else target.kind if target else "unknown"
-        names = (target.number, target.name) if target else ("", printable(file.path.stem))
-        grade = Grade(*names, kind, printable(file.student), printable(file.file or file.path.name))
+        what = (target.number, target.name, target.kind) if target else ("", printable(file.path.stem), "unknown")
+        grade = Grade(*what, printable(file.student), printable(file.file or file.path.name))
         try:
             self._judge(grade, file, target)
         except Exception as error:  # one file must not cost the verdicts on others
@@ -167,8 +166,7 @@ class Grader:
                 grade.findings.append(Finding("unjudged", "the grading was ended"))
 
     def _tasks(self, place: dict[str, Any], target: Exercise, without_gpu: bool) -> Iterator[Task[Any]]:
-        """What is asked, each once what was asked before is right. On a GPU a file is timed if a share of the floor
-        is asked for, or if it is a step."""
+        """What is asked, each once what was asked before is right."""
         how = {} if without_gpu else {"engine": "gpu", "repeats": check.REPEATS}
         for one in target.problems():
             yield checking(target, place, one, **how)
@@ -176,13 +174,12 @@ class Grader:
             for one in self.fresh(target):
                 yield checking(target, place, one, depth="once")
             yield Count(**place, solution=str(target.write_solution()), architecture=_architecture(target))
-        elif target.floor or isinstance(target, Shipped):
+        elif target.floor or target.kind == "step":
             shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
 
     def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:
-        """Reasons not to pass in a task's result, with the shape. What the tracer does not know may be what no GPU
-        takes: then Numba says what it has against it."""
+        """Reasons not to pass, with the shape. What the tracer does not know may not compile: then Numba says why."""
         if not isinstance(task, messages.Check | messages.Time):
             return _reasons(result)
         if result.status == "unjudged" and not task.on_gpu:
@@ -235,8 +232,7 @@ def _architecture(target: Exercise) -> str:
 
 
 def _reasons(result: Counted | StepResult) -> list[Finding]:
-    """Reasons not to pass in a task's result: what is unsound first, as it may be the cause, without what follows if
-    a kernel was stopped; a kernel that Numba cannot compile is called that."""
+    """Reasons not to pass in a task's result: what is unsound first, as it may be the cause of the rest."""
     if result.status == "right":
         return []
     if result.findings:

@@ -22,7 +22,7 @@ from common.catalog.limits import occupancy
 from common.catalog.problems import Problem
 from common.check import loading
 from common.explain.faults import cut
-from common.grade.folders import Shipped, known
+from common.grade.folders import known
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
@@ -129,8 +129,7 @@ def _accesses(found: Traced, *operations: str) -> Counter[str]:
 
 
 def _compared_reads(most: float, traced: Traced, solved: Traced) -> tuple[str, str]:
-    """How much is read from global memory; and what is wrong with it, if it is more than ``most`` times what the
-    solution reads."""
+    """How much is read from global memory, and what is wrong if that is ``most`` times what the solution reads."""
     reads, needed = (_accesses(found, "read", "copy") for found in (traced, solved))
     allowed = f"at most {most * needed.total():,.0f} allowed"
     note = f"{reads.total():,.0f} values read from global memory at {traced.problem}, {allowed}"
@@ -146,11 +145,9 @@ def _compared_reads(most: float, traced: Traced, solved: Traced) -> tuple[str, s
 def compiled(
     module: ModuleType, problem: Problem, names: Collection[str], least: Collection[str], architecture: str
 ) -> dict[str, float]:
-    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code.
-
-    Each is the largest of the kernels that multiply and add floats, the smallest for those of ``least`` (float64 and
-    the stack: of all). Raises ToolMissingError without NVIDIA's assembler, and what Numba raises.
-    """
+    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code: the largest of the kernels that
+    multiply and add floats, for those of ``least`` the smallest (float64 and the stack: of all). Raises
+    ToolMissingError without NVIDIA's assembler, and what Numba raises."""
     launches = codegen.launches(module, problem)
     distinct = codegen.distinct(launches)
     texts = {_key(one): codegen.ptx(one, [architecture])[architecture] for one in distinct}
@@ -209,8 +206,7 @@ def _of_float64(module: ModuleType, problem: Problem, architecture: str) -> str:
 def compared(
     figures: dict[str, float], exercise: Exercise, places: Mapping[str, str] = {}
 ) -> tuple[list[Finding], list[str]]:
-    """Limits that are not kept, with the reason for them, and those that are, each with the figure reached and, where
-    it is known, its place."""
+    """Limits that are not kept, with the reason for them, and those that are, with the figures and their places."""
     findings, kept = [], []
     most, least = EVERYWHERE | exercise.at_most, exercise.at_least
     for name in most | least:
@@ -227,8 +223,7 @@ def compared(
 
 
 class Counted(Result, frozen=True, kw_only=True):
-    """``findings`` are reasons not to pass; ``notes`` are said and decide nothing. ``places`` say where a figure was
-    reached."""
+    """Fields of the same names as a :class:`common.grade.grade.Grade`'s."""
 
     findings: Sequence[Finding] = ()
     notes: Sequence[str] = ()
@@ -274,7 +269,7 @@ def count_task(task: Count) -> Counted:
     except codegen.RegistersError as error:
         findings = [Finding("uncompiled", f"it cannot be compiled: {error}")]
         return Counted(status="wrong", findings=findings, notes=notes, figures=counts)
-    findings, kept = ([], []) if isinstance(exercise, Shipped) else compared(counts, exercise, places)
+    findings, kept = ([], []) if exercise.kind == "step" else compared(counts, exercise, places)
     status: Status = "wrong" if findings else "right"
     return Counted(status=status, findings=findings, notes=[*kept, *notes], figures=counts, places=places)
 

@@ -26,7 +26,7 @@ def lessons(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "ROOT", root)
     monkeypatch.setattr(catalog, "LESSONS", root / "lessons")
     listing = (exercises.everything, exercises.find, exercises.chosen)
-    for function in (catalog.lessons, catalog.steps, catalog.experiments, *listing):
+    for function in (catalog.lessons, catalog.steps, catalog.everything, *listing):
         monkeypatch.setattr(function, "__defaults__", (root / "lessons",))
     shipped.forget()
     yield root / "lessons"
