@@ -37,16 +37,13 @@ def digest(paths: Iterable[Path], text: bool = False) -> str:
     """Of files' names and contents, where there are any: of Python the code, blind to comments and layout. With
     ``text`` every byte of a lesson's counts, as where its lines are shown."""
     whole = hashlib.sha256()
-    for name, path in sorted((_shown(path), path) for path in set(paths)):
+    for name, path in sorted((store.shown(path), path) for path in set(paths)):
         as_code = path.suffix == ".py" and (not text or name.startswith("common/"))
         found = _bytes(path)
         with contextlib.suppress(*sources.NO_PYTHON):
             found = sources.source_hash(path) if as_code else found
         whole.update(f"{name}\0{found}\0".encode())
     return whole.hexdigest()
-
-
-_shown = functools.cache(store.shown)
 
 
 @store.kept_by_stamp

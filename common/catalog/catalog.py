@@ -279,26 +279,19 @@ def anew() -> Iterator[None]:
         vars(package).update((name.removeprefix(prefix), module) for name, module in before.items())
 
 
-class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports some modules from files given by name."""
-
-    def __init__(self, files: dict[str, Path]) -> None:
-        self._files = files
-
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
-        return importlib.util.spec_from_loader(fullname, self) if fullname in self._files else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__file__ = str(self._files[module.__name__])
-        _execute(self._files[module.__name__], module)
-
-
 @contextlib.contextmanager
 def _standing_in(files: dict[str, str]) -> Iterator[None]:
     """While open, the lessons' helpers are imported anew, those named in ``files`` from there."""
-    known = helpers_by_name(LESSONS)
-    places = {name: known.get(name, LESSONS / name).relative_to(LESSONS.parent).with_suffix("") for name in files}
-    finder = _StandIns({".".join(places[name].parts): Path(file) for name, file in files.items()})
+    known, named = helpers_by_name(LESSONS), {}
+    for name, file in files.items():
+        place = known.get(name, LESSONS / name).relative_to(LESSONS.parent).with_suffix("")
+        named[".".join(place.parts)] = file
+
+    class Finder(importlib.abc.MetaPathFinder):
+        def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
+            return importlib.util.spec_from_file_location(fullname, named[fullname]) if fullname in named else None
+
+    finder = Finder()
     with anew():
         sys.meta_path.insert(0, finder)
         try:

@@ -193,8 +193,9 @@ def workers() -> int:
 
 def compute_capability() -> str | None:
     """The first GPU's compute capability such as ``"9.0"``, or the played one if that is less; None without a GPU."""
-    known = [one for one in (_capability(), played()) if one]
-    return min(known, key=lambda name: [int(part) for part in name.split(".")]) if _capability() else None
+    found = _capability()
+    known = [one for one in (found, played()) if one]
+    return min(known, key=lambda name: [int(part) for part in name.split(".")]) if found else None
 
 
 def _capability() -> str | None:

@@ -86,11 +86,9 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def section(self) -> str:
         """The heading that it stands under on the lesson's pages; empty if it stands under none."""
-        for page in sorted(self.path.parent.parent.glob("*.md")):
-            before, marker, _ = store.read_text(page).partition(f"<!-- exercise: {self.name} -->")
-            if marker:
-                return str(re.findall(r"^## (.+)$", before, re.MULTILINE)[-1])
-        return ""
+        pages = "".join(map(store.read_text, sorted(self.path.parent.parent.glob("*.md"))))
+        before, marker, _ = pages.partition(f"<!-- exercise: {self.name} -->")
+        return str(re.findall(r"^## (.+)$", before, re.MULTILINE)[-1]) if marker else ""
 
     # as a Step has them: what the solution says
     precision = property(lambda self: catalog.said(self.path, self.solution)["precision"])

@@ -155,10 +155,8 @@ def refuse_stream(*_: Any, **__: Any) -> NoReturn:
 
 
 # What stands in the place of the functions of ``numba.cuda`` that make streams.
-STREAMS: dict[str, Any] = {
-    **dict.fromkeys(("stream", "external_stream", "per_thread_default_stream"), refuse_stream),
-    **dict.fromkeys(("default_stream", "legacy_default_stream"), lambda: 0),
-}
+STREAMS: dict[str, Any] = dict.fromkeys(("stream", "external_stream", "per_thread_default_stream"), refuse_stream)
+STREAMS |= dict.fromkeys(("default_stream", "legacy_default_stream"), lambda: 0)
 
 
 def _extents(name: str, given: Any) -> Extents:

@@ -236,10 +236,8 @@ Iconv3d = _on_less("iconv3d", Conv3d, INT8, INT32, "OP")
 Fp8gemm = _on_less("fp8gemm", Gemm, UINT8, FLOAT32, "FLOP")
 Bfgemm = _on_less("bfgemm", Gemm, UINT16, UINT16, "FLOP")
 
-LADDERS: dict[str, type[Problem]] = {
-    kind.ladder: kind
-    for kind in (Gemm, Conv2d, Conv3d, Hgemm, Hconv3d, Dgrad, Wgrad, Igemm, Fp8gemm, Bfgemm, Iconv3d)
-}
+_KINDS = Gemm, Conv2d, Conv3d, Hgemm, Hconv3d, Dgrad, Wgrad, Igemm, Fp8gemm, Bfgemm, Iconv3d
+LADDERS: dict[str, type[Problem]] = {kind.ladder: kind for kind in _KINDS}
 
 
 def on_ladder(ladder: str, problem: Problem) -> Problem:

@@ -25,6 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_ROOT = Path(__file__).resolve().parents[2]
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 Found = TypeVar("Found")
 
@@ -39,8 +40,7 @@ class StoreError(OSError):
 
 def shown(path: Path) -> str:
     """The path as people know it: below the checkout relative to it, else as it is."""
-    root = Path(__file__).resolve().parents[2]
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    return path.relative_to(_ROOT).as_posix() if path.is_relative_to(_ROOT) else str(path)
 
 
 def reason(error: Exception) -> str:
@@ -53,8 +53,6 @@ def _named(path: Path, what: str) -> Iterator[None]:
     """Turns what goes wrong into a StoreError."""
     try:
         yield
-    except StoreError:
-        raise
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(path, what, reason(error)) from None
 
@@ -97,14 +95,16 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> Any:
     """What a JSON file holds; raises StoreError naming the file and the place that is none."""
+    text = read_text(path)
     with _named(path, "not readable as JSON"):
-        return json.loads(read_text(path))
+        return json.loads(text)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """What a TOML file holds; raises StoreError naming the file and what is wrong with it."""
+    text = read_text(path)
     with _named(path, "not readable as TOML"):
-        return tomllib.loads(read_text(path))
+        return tomllib.loads(text)
 
 
 def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:

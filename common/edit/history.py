@@ -25,10 +25,6 @@ _SHORTEST_HASH = 4
 _counter = itertools.count()
 
 
-class HistoryError(OSError):
-    """What is to be brought back is not there."""
-
-
 class Event(Struct, frozen=True):
     """One thing that happened to a step's file: ``what`` is run, saved, reset or restored. ``source`` is the SHA-256
     of its bytes; ``verdict`` a run's status, ``reason`` its first finding, ``figure`` what was measured of it."""
@@ -92,15 +88,15 @@ def save(path: Path) -> Path:
 
 def choose(path: Path, wanted: str | None) -> Event:
     """The event that ``wanted`` names: its number, or the start of a source's hash; by default the last source that
-    is not the file's present one. Raises HistoryError saying what there is."""
+    is not the file's present one. Raises ValueError saying what there is."""
     name, known = path.stem, events(path.stem)
     if not known:
-        raise HistoryError(f"{name}: its history is empty: nothing was run or reset yet")
+        raise ValueError(f"{name}: its history is empty: nothing was run or reset yet")
     if wanted is None:
         now = sha(store.read_bytes(path)) if path.exists() else ""
         others = [event for event in known if event.source != now]
         if not others:
-            raise HistoryError(f"{name}: its history has no other version than the file's present one")
+            raise ValueError(f"{name}: its history has no other version than the file's present one")
         return others[-1]
     fitting = [event for event in known if event.source.startswith(wanted) and len(wanted) >= _SHORTEST_HASH]
     if wanted.isdigit() and int(wanted) <= len(known):
@@ -108,7 +104,7 @@ def choose(path: Path, wanted: str | None) -> Event:
     if len({event.source for event in fitting}) != 1:
         numbers, digits = f"a number from 1 to {len(known)}", f"a hash's first {_SHORTEST_HASH} digits or more"
         shows = f"as python -m common history {name} shows them"
-        raise HistoryError(f"{wanted!r} names no entry of {name}: must be {numbers}, or {digits}, {shows}")
+        raise ValueError(f"{wanted!r} names no entry of {name}: must be {numbers}, or {digits}, {shows}")
     return fitting[-1]
 
 

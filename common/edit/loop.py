@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -210,8 +210,7 @@ class Saves:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file is written or replaced; None while there is none, or an empty one."""
-    try:
+    with suppress(OSError):
         found = path.stat()
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if found.st_size else None
+        return (found.st_mtime_ns, found.st_size, found.st_ino) if found.st_size else None
+    return None

@@ -87,9 +87,8 @@ def printed(outcomes: list[Outcome]) -> list[str]:
 def stage(step: str, found: Stage) -> list[str]:
     """One stage of an edited step that did not fail, as lines to print."""
     outcomes = found.outcomes
-    line = {loop.FIRST: _first, loop.CHECK: _checked, loop.CODE: _machine_code, loop.TIME: _time}[found.name](
-        outcomes
-    )
+    told_by = {loop.FIRST: _first, loop.CHECK: _checked, loop.CODE: _machine_code, loop.TIME: _time}
+    line = told_by[found.name](outcomes)
     lines = [f"{step}{line}  [dim]{found.seconds:.1f} s[/]"] if line else []
     unseen = [one for one in outcomes if one.status == "unjudged" and not one.left_out and found.name == loop.CHECK]
     for one in unseen[:1]:

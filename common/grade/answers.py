@@ -97,10 +97,7 @@ def _shown(value: float) -> str:
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:.6g}"
 
 
-_ARITHMETIC = (
-    ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
-    ast.Mod, ast.Pow, ast.USub, ast.UAdd,
-)  # fmt: skip
+_ARITHMETIC = ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.operator, ast.USub, ast.UAdd
 _LARGEST = 10.0**30
 _MUST = f"must be NAME = number of at most {_LARGEST:g}, or arithmetic of numbers and of names that have one"
 

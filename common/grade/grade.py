@@ -23,15 +23,15 @@ from typing import Any
 
 from msgspec import structs
 
-from common.catalog import catalog, problems, shipped, sources, store
+from common.catalog import problems, shipped, sources, store
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND
-from common.grade import answers, frame
+from common.grade import answers, frame, tasks
 from common.grade.folders import Submission, in_one_line, known, printable
-from common.grade.tasks import ARCHITECTURE, READS, Count, Counted
+from common.grade.tasks import READS, Count, Counted
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Finding, StepResult, Task
@@ -153,8 +153,8 @@ class Grader:
         if grade.kind == "step":
             place["home"] = str(target.path)
         for without_gpu in (True, False)[: 2 if self.gpu else 1]:
-            tasks = self._tasks(place, target, without_gpu)
-            for task, result in isolate.run(tasks, without_gpu, self.seconds, self.closing):
+            asked = self._tasks(place, target, without_gpu)
+            for task, result in isolate.run(asked, without_gpu, self.seconds, self.closing):
                 grade.findings += self._findings(task, result)
                 if isinstance(result, Counted):
                     grade.notes, grade.figures, grade.places = [*result.notes], dict(result.figures), result.places
@@ -173,7 +173,7 @@ class Grader:
         if without_gpu:
             for one in self.fresh(target):
                 yield checking(target, place, one, depth="once")
-            yield Count(**place, solution=str(target.write_solution()), architecture=_architecture(target))
+            yield Count(**place)
         elif target.floor or target.kind == "step":
             shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
@@ -184,7 +184,7 @@ class Grader:
             return _reasons(result)
         if result.status == "unjudged" and not task.on_gpu:
             place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
-            compiling = messages.Compile(**place, architectures=[_architecture(known()[task.step])])
+            compiling = messages.Compile(**place, architectures=[tasks.architecture(known()[task.step])])
             unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
             built = (one for _, one in isolate.run([compiling], True, self.seconds, self.closing))
             result = next((one for one in built if one.status == "crashed"), unjudged)
@@ -214,8 +214,8 @@ class Grader:
             if target.name not in self.drawn:
                 place = {"path": str(target.write_solution()), "ladder": target.ladder, "step": target.name}
                 drawn = fresh_shapes(target.problems(), self.seed)
-                tasks = [checking(target, place, one, depth="once") for one in drawn]
-                results = isolate.run(tasks, True, SOLUTION_SECONDS, self.closing)
+                checks = [checking(target, place, one, depth="once") for one in drawn]
+                results = isolate.run(checks, True, SOLUTION_SECONDS, self.closing)
                 right = (one for one, (_, result) in zip(drawn, results, strict=False) if result.status == "right")
                 self.drawn[target.name] = list(itertools.islice(right, FRESH))
             return self.drawn[target.name]
@@ -225,10 +225,6 @@ def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: 
     """A check of a file in the place of an exercise, traced unless ``more`` names another engine."""
     asked = {"seed": secrets.randbits(48), "repeats": 1, "precision": target.precision, **more}
     return messages.Check(**place, shape=problem.shape(), algorithm=target.algorithm, **asked)
-
-
-def _architecture(target: Exercise) -> str:
-    return catalog.targets(target.requires, [ARCHITECTURE])[0]
 
 
 def _reasons(result: Counted | StepResult) -> list[Finding]:

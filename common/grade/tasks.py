@@ -30,9 +30,6 @@ from common.run.messages import FileTask, Finding, Result, Status
 from common.trace import cost as figures
 from common.trace.messages import Traced
 
-# Machine code is counted for it, so that limits mean the same everywhere, unless a file requires another.
-ARCHITECTURE = "9.0"
-
 COUNTED = {  # by the names that at_most and at_least may limit
     "float64": "{} float64 instructions in the compiled kernels",
     "stack_bytes": "{} bytes of stack for each thread",
@@ -63,15 +60,18 @@ MEANING = {  # what is wrong with too much of it
 }
 EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
-# Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
-# the rest as it is.
-READS = {"write": 1.5, "bug": 1.1}
+READS = {"write": 1.5, "bug": 1.1}  # of global memory for each of the solution: there is more than one way
 COMPILED_BYTES = 112 << 20  # of a problem that is compiled for, and its workspace
-NEEDED = (
-    "read what the output takes, and no more often: a thread beyond an edge reads nothing (with an index that min or "
-    "max keeps inside, it reads a value once more)"
+_EDGES = (
+    "a thread beyond an edge reads nothing (with an index that min or max keeps inside, it reads a value once more)"
 )
+NEEDED = f"read what the output takes, and no more often: {_EDGES}"
 STAGED = "; what is staged in shared memory must be what is multiplied"
+
+
+def architecture(exercise: Exercise) -> str:
+    """For which machine code is counted: one, so that limits mean the same everywhere, or what a file requires."""
+    return catalog.targets(exercise.requires, ["9.0"])[0]
 
 
 def limited(exercise: Exercise) -> set[str]:
@@ -232,11 +232,7 @@ class Counted(Result, frozen=True, kw_only=True):
 
 
 class Count(FileTask[Counted], frozen=True, kw_only=True, tag="grade.count"):
-    """Does a kernel file keep its exercise's limits, in a trace and compiled for ``architecture``? ``solution`` is
-    the file that it is compared with. Of a step only whether it compiles."""
-
-    solution: str
-    architecture: str
+    """Does a kernel file keep its exercise's limits, in a trace and compiled? Of a step only whether it compiles."""
 
 
 def count_task(task: Count) -> Counted:
@@ -246,7 +242,8 @@ def count_task(task: Count) -> Counted:
     module, exercise = _loaded(task, task.path), known()[task.step]
     own, most = exercise.problems(), READS.get(exercise.kind)
     counts, places, notes = dict[str, float](), dict[str, str](), list[str]()
-    solution = _loaded(task, task.solution) if most else module
+    solution = _loaded(task, str(exercise.write_solution())) if most else module
+    target = architecture(exercise)
     for problem in own[: TRACED if most else min(1, len(limited(exercise)))]:
         traced = trace.run(module, problem, every=True)
         if not counts:
@@ -257,13 +254,13 @@ def count_task(task: Count) -> Counted:
             if wrong:
                 return Counted(status="wrong", findings=[Finding("reads", wrong)], notes=notes, figures=counts)
     try:
-        counts |= compiled(module, own[0], EVERYWHERE, (), task.architecture)
+        counts |= compiled(module, own[0], EVERYWHERE, (), target)
         if counts.get("float64"):
-            places["float64"] = _of_float64(module, own[0], task.architecture)
+            places["float64"] = _of_float64(module, own[0], target)
         if names := limited(exercise) - {*counts}:
             whole = problems.preset(exercise.preset)
             whole = whole if isinstance(whole, problems.Gemm) else loading.fitted(whole, COMPILED_BYTES)
-            counts |= compiled(module, whole, names, exercise.at_least, task.architecture)
+            counts |= compiled(module, whole, names, exercise.at_least, target)
     except codegen.ToolMissingError as error:
         return Counted(status="unjudged", message=f"cannot be judged here: {error}", notes=notes)
     except codegen.RegistersError as error:
