@@ -27,8 +27,7 @@ from common.catalog.problems import DEFAULT_PRESET, FLOAT32, LADDERS, Problem, p
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
-TOOLKIT, HELPERS = "toolkit", "helpers"  # the folders of helpers that all lessons share, and of a lesson's own
-EXPERIMENTS = "experiments"
+TOOLKIT, HELPERS, EXPERIMENTS = "toolkit", "helpers", "experiments"  # folders: one of all lessons, two of each
 
 PRECISIONS = ("fp32", "tf32", "tf32x3")  # the arrays' float32; inputs rounded to TF32; three products of TF32 numbers
 
@@ -243,19 +242,15 @@ def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] 
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Numba pickles kernels by module
     module.__file__ = home or str(path)
-    _execute(path, module, constants)
-    return module
-
-
-def _execute(path: Path, module: ModuleType, constants: Mapping[str, int] | None = None) -> None:
-    """Not by the loader: its compiled file is taken for current if two saves of one second have one length."""
-    source = path.read_bytes()
+    # not by the loader: its compiled file is taken for current if two saves of one second have one length
+    source, constants = path.read_bytes(), constants or {}
     parts: list[Any] = [ast.Module([one], []) for one in ast.parse(source).body] if constants else [source]
     for part in parts:
         exec(compile(part, str(path), "exec", dont_inherit=True), vars(module))
-        vars(module).update((name, value) for name, value in (constants or {}).items() if hasattr(module, name))
-    if missing := [name for name in constants or {} if not hasattr(module, name)]:
+        vars(module).update((name, value) for name, value in constants.items() if hasattr(module, name))
+    if missing := [name for name in constants if not hasattr(module, name)]:
         raise CatalogError(f"{path.name}: has no constant {', '.join(missing)}")
+    return module
 
 
 @contextlib.contextmanager

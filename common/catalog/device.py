@@ -41,10 +41,9 @@ class NoGpuError(RuntimeError):
 
 def loaded() -> Any:
     """The CUDA driver's library; None without one."""
-    try:
+    with contextlib.suppress(OSError):
         return ctypes.CDLL(_DRIVER)
-    except OSError:
-        return None
+    return None
 
 
 def _asked(function: Any, *arguments: Any) -> int:

@@ -31,9 +31,8 @@ class ExerciseError(ValueError):
 
 
 class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One exercise. ``number`` is its lesson's and its own, as in ``02.3``. A ``hard`` one stands in the table at the
-    end of the lesson's page, the others at the end of a section, between ``<!-- exercise: NAME -->`` and
-    ``<!-- end exercise -->``."""
+    """One exercise. A ``hard`` one stands in the table at the end of the lesson's page, the others at the end of a
+    section, between ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``."""
 
     name: Name  # the file's name without ``.py``; a kernel's starts with its ladder
     title: Name  # what is asked for, in one line
@@ -49,7 +48,7 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hints: Annotated[tuple[Name, ...], Meta(min_length=1)]  # three, from a question to nearly the answer
     answers: dict[str, Name] = field(default_factory=dict)  # of a prediction: common.grade.answers
     slips: dict[str, dict[str, Name]] = field(default_factory=dict)  # what a common mistake comes to, and what it is
-    number: str
+    number: str  # its lesson's and its own, as in 02.3
     lesson: str
     path: Path
 
@@ -90,10 +89,8 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         before, marker, _ = pages.partition(f"<!-- exercise: {self.name} -->")
         return str(re.findall(r"^## (.+)$", before, re.MULTILINE)[-1]) if marker else ""
 
-    # as a Step has them: what the solution says
-    precision = property(lambda self: catalog.said(self.path, self.solution)["precision"])
-    algorithm = property(lambda self: catalog.said(self.path, self.solution)["algorithm"])
-    requires = property(lambda self: catalog.said(self.path, self.solution)["requires"])
+    # what the solution's constants say: precision, requires and algorithm
+    said = property(lambda self: catalog.said(self.path, self.solution))
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""

@@ -39,8 +39,7 @@ SPECIAL = {
     "mixed": "magnitudes from very small to very large",
     "apart": "products in one sum far larger than others",
 }
-# In the place of such a kind: operands whose sums are rounded.
-NORMALS = "normals"
+NORMALS = "normals"  # in the place of such a kind: operands whose sums are rounded
 
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
@@ -48,20 +47,26 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
     dropped term changes the sum, but for what is :func:`pruned`. For an output of 16 bits they are as large as it
     allows, and most terms of a sum have one sign, so that it mostly has more bits than the output."""
     rng = np.random.default_rng(seed)
-    if problem.output_dtype in SIXTEEN_BITS:
-        x, weight = _coherent(rng, problem)
-        return x, pruned(weight, algorithm)
-    largest = max(1, min(8, math.isqrt(reference.exact_below(problem, algorithm) // problem.reduction)))
+    one_sign = problem.output_dtype in SIXTEEN_BITS
+    limit = FLOAT16_LIMIT if one_sign else reference.exact_below(problem, algorithm)
+    most = math.isqrt(limit // problem.reduction)
+    largest = max(1, most if one_sign else min(8, most))
 
     def draw(shape: tuple[int, ...]) -> Array:
         if problem.input_dtype == INT8:  # all of them, -128 and 127 among them, but zero
             values = rng.integers(-128, 127, shape, dtype=np.int8)
             return values + (values >= 0)
-        values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
-        values *= rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
-        return codes.held(values, problem.input_dtype)
+        drawn = rng.integers(1, largest, shape, dtype=np.int16 if one_sign else np.int8, endpoint=True)
+        if one_sign:
+            drawn[rng.integers(0, _AGAINST, shape, dtype=np.int8) == 0] *= -1
+            return drawn
+        return drawn * (2 * rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) - 1)
 
-    return draw(problem.input_shape), draw(problem.weight_shape)
+    x, weight = draw(problem.input_shape), draw(problem.weight_shape)
+    if one_sign:
+        filters = np.moveaxis(weight, problem.arrays[1].index(_common(problem, 1, 2)), -1)
+        filters *= 2 * rng.integers(0, 1, filters.shape[-1], dtype=np.int16, endpoint=True) - 1
+    return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.input_dtype), algorithm)
 
 
 def pruned(weight: Array, algorithm: str | None) -> Array:
@@ -75,21 +80,6 @@ def pruned(weight: Array, algorithm: str | None) -> Array:
     order = np.argsort(-np.abs(fours.astype(np.float64)), axis=1, kind="stable")
     np.put_along_axis(fours, order[:, 2:], 0, axis=1)
     return fours.reshape(-1, N)[:K].copy()
-
-
-def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]:
-    """Integers whose sums, one sign each but for an eighth of the elements, are not far below the limit."""
-    largest = max(1, math.isqrt(FLOAT16_LIMIT // problem.reduction))
-
-    def draw(shape: tuple[int, ...]) -> NDArray[np.int16]:
-        values = rng.integers(1, largest, shape, dtype=np.int16, endpoint=True)
-        values[rng.integers(0, _AGAINST, shape, dtype=np.int8) == 0] *= -1
-        return values
-
-    x, weight = draw(problem.input_shape), draw(problem.weight_shape)
-    filters = np.moveaxis(weight, problem.arrays[1].index(_common(problem, 1, 2)), -1)
-    filters *= rng.integers(0, 1, filters.shape[-1], dtype=np.int16, endpoint=True) * np.int16(2) - np.int16(1)
-    return codes.held(x, problem.input_dtype), codes.held(weight, problem.input_dtype)
 
 
 def special(

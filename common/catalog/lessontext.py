@@ -9,8 +9,6 @@ from msgspec import Struct, field
 from common.catalog import schema, store
 from common.catalog.schema import Count
 
-NAME = "lesson.toml"
-
 
 class Usual(Struct, frozen=True):
     preset: str  # that a step is shown on
@@ -52,7 +50,7 @@ class Lesson(Struct, frozen=True):
 
 def read(lessons: Path) -> Lesson:
     """What all lessons say, together. Raises StoreError or SchemaError naming the file, and the field."""
-    found = [_read(path) for path in sorted(lessons.glob(f"*/{NAME}"))]
+    found = [_read(path) for path in sorted(lessons.glob("*/lesson.toml"))]
     whole = Lesson(photo="".join(one.photo for one in found))
     for one in found:
         for name in ("timed_from", "usual", "measured_by"):
@@ -69,7 +67,7 @@ def remarks(lessons: Path, step: str) -> dict[str, Remark]:
 
 def training(lessons: Path) -> tuple[Path, Training] | None:
     """The network that is trained, with the folder of its lesson; None if no lesson has one."""
-    found = ((path.parent, _read(path).training) for path in sorted(lessons.glob(f"*/{NAME}")))
+    found = ((path.parent, _read(path).training) for path in sorted(lessons.glob("*/lesson.toml")))
     return next(((folder, one) for folder, one in found if one), None)
 
 

@@ -21,7 +21,6 @@ from common.catalog import catalog, schema, store
 from common.catalog.schema import Digest, Name
 
 FOLDER = catalog.ROOT / ".workbook"
-_SHORTEST_HASH = 4
 _counter = itertools.count()
 
 
@@ -98,11 +97,11 @@ def choose(path: Path, wanted: str | None) -> Event:
         if not others:
             raise ValueError(f"{name}: its history has no other version than the file's present one")
         return others[-1]
-    fitting = [event for event in known if event.source.startswith(wanted) and len(wanted) >= _SHORTEST_HASH]
+    fitting = [event for event in known if event.source.startswith(wanted) and len(wanted) >= 4]
     if wanted.isdigit() and int(wanted) <= len(known):
         fitting = known[int(wanted) - 1 : int(wanted)]
     if len({event.source for event in fitting}) != 1:
-        numbers, digits = f"a number from 1 to {len(known)}", f"a hash's first {_SHORTEST_HASH} digits or more"
+        numbers, digits = f"a number from 1 to {len(known)}", "a hash's first 4 digits or more"
         shows = f"as python -m common history {name} shows them"
         raise ValueError(f"{wanted!r} names no entry of {name}: must be {numbers}, or {digits}, {shows}")
     return fitting[-1]

@@ -45,8 +45,7 @@ TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and draw
 SOLUTION_SECONDS = 60.0
 MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
 SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
-# Findings that follow where a wait that never ends stopped the kernel.
-FOLLOWING = {"unwritten", "nan", "wrong", "imprecise", "stale", "unstable"}
+FOLLOWING = {"unwritten", "nan", "wrong", "imprecise", "stale", "unstable"}  # what follows an endless wait
 _ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
 
 
@@ -195,7 +194,7 @@ class Grader:
 
     def _timed(self, grade: Grade, target: Exercise, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
-        derived = self.ceilings and records.derive(problem, milliseconds, self.ceilings, target.precision)
+        derived = self.ceilings and records.derive(problem, milliseconds, self.ceilings, target.said["precision"])
         if not derived:
             return
         percent, took = derived.percent_of_floor, f"{milliseconds:.3g} ms"
@@ -223,8 +222,8 @@ class Grader:
 
 def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:
     """A check of a file in the place of an exercise, traced unless ``more`` names another engine."""
-    asked = {"seed": secrets.randbits(48), "repeats": 1, "precision": target.precision, **more}
-    return messages.Check(**place, shape=problem.shape(), algorithm=target.algorithm, **asked)
+    asked = {"seed": secrets.randbits(48), "repeats": 1, "precision": target.said["precision"], **more}
+    return messages.Check(**place, shape=problem.shape(), algorithm=target.said["algorithm"], **asked)
 
 
 def _reasons(result: Counted | StepResult) -> list[Finding]:

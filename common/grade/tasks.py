@@ -71,7 +71,7 @@ STAGED = "; what is staged in shared memory must be what is multiplied"
 
 def architecture(exercise: Exercise) -> str:
     """For which machine code is counted: one, so that limits mean the same everywhere, or what a file requires."""
-    return catalog.targets(exercise.requires, ["9.0"])[0]
+    return catalog.targets(exercise.said["requires"], ["9.0"])[0]
 
 
 def limited(exercise: Exercise) -> set[str]:
@@ -239,10 +239,14 @@ def count_task(task: Count) -> Counted:
     """Count what is limited, unless it reads too much. Compiling raises what Numba has against it."""
     from common.trace import trace
 
-    module, exercise = _loaded(task, task.path), known()[task.step]
+    def loaded(path: str) -> ModuleType:
+        with trace.Tracer():  # a file may make arrays when it is imported
+            return catalog.load(Path(path), task.ladder, task.home, task.helpers)
+
+    module, exercise = loaded(task.path), known()[task.step]
     own, most = exercise.problems(), READS.get(exercise.kind)
     counts, places, notes = dict[str, float](), dict[str, str](), list[str]()
-    solution = _loaded(task, str(exercise.write_solution())) if most else module
+    solution = loaded(str(exercise.write_solution())) if most else module
     target = architecture(exercise)
     for problem in own[: TRACED if most else min(1, len(limited(exercise)))]:
         traced = trace.run(module, problem, every=True)
@@ -269,10 +273,3 @@ def count_task(task: Count) -> Counted:
     findings, kept = ([], []) if exercise.kind == "step" else compared(counts, exercise, places)
     status: Status = "wrong" if findings else "right"
     return Counted(status=status, findings=findings, notes=[*kept, *notes], figures=counts, places=places)
-
-
-def _loaded(task: Count, path: str) -> ModuleType:
-    from common.trace.trace import Tracer
-
-    with Tracer():  # a file may make arrays when it is imported
-        return catalog.load(Path(path), task.ladder, task.home, task.helpers)
