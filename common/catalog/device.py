@@ -114,9 +114,7 @@ def _dotted(version: int) -> str:
 
 def processors() -> int:
     """How many processors this process may keep busy: those it may run on, or its container's share if less."""
-    count = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
         quota, period = _SHARE.read_text(encoding="utf-8").split()
         count = min(count, round(int(quota) / int(period)))

@@ -1,6 +1,7 @@
 """The edit loop: save, and hear what came of it.
 
-loop          an edited step, stage by stage; and when a file is saved
-history       every source that was run, and its verdict
-words         all this in sentences for the terminal
+Module by module:
+    loop          an edited step, stage by stage; and when a file is saved
+    history       every source that was run, and its verdict
+    words         all this in sentences for the terminal
 """

@@ -1,8 +1,9 @@
 """Exercises, and grading of other people's files.
 
-grade     the verdict on a file: what is asked of child processes, and what of it decides
-answers   predictions: read without running them, and compared
-frame     what a student may change of an exercise
-tasks     what exercises limit, how a child process counts it, and how it is said
-folders   what a folder of other people's files holds, and its report
+Module by module:
+    grade     the verdict on a file: what is asked of child processes, and what of it decides
+    answers   predictions: read without running them, and compared
+    frame     what a student may change of an exercise
+    tasks     what exercises limit, how a child process counts it, and how it is said
+    folders   what a folder of other people's files holds, and its report
 """

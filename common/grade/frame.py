@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import catalog
+from common.catalog import catalog, sources
 from common.catalog.exercises import BLANK, END, Exercise
 
 SLACK = 6  # lines beside those of the bug
@@ -24,7 +24,6 @@ _HELPERS = {f"{_TOOLKIT}.{path.stem}" for path in (catalog.LESSONS / catalog.TOO
 REFUSED = {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "locals", "open"}
 COPIES = {"copy_to_host", "copy_to_device", "to_device"}
 COPIES |= {"device_array", "device_array_like", "mapped_array", "managed_array"}
-_NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 _MODULE = re.compile(r"'(common|lessons)\.[\w.]+'")
 _FILLED = re.compile(rf"^( *)({re.escape(BLANK)}[^\n]*)\n(.*?)^ *{re.escape(END)}[^\n]*$", re.DOTALL | re.MULTILINE)
 
@@ -36,7 +35,7 @@ def foreign(text: str, given: str, helpers: bool = True) -> list[str]:
     try:
         known = {word for _, word in _foreign(_tree(given), helpers)}
         found = {(line, word) for line, word in _foreign(_tree(text), helpers) if word not in known}
-    except _NOT_PYTHON:
+    except sources.NO_PYTHON:
         return []
     return [f"line {line}: {word}" for line, word in sorted(found)]
 
@@ -82,7 +81,7 @@ def departure(exercise: Exercise, text: str) -> str | None:
         if exercise.kind == "write":
             return _around_the_blank(exercise.solution, text)
         return _of_the_bug(exercise, text) if exercise.kind == "bug" else None
-    except _NOT_PYTHON:
+    except sources.NO_PYTHON:
         return None
 
 
