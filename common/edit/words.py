@@ -156,8 +156,9 @@ def ratio(pair: Paired) -> str:
 
 def events(found: list[Event], present: dict[str, str], originals: dict[str, str]) -> Table:
     """A row for each event; ``present`` and ``originals``: by step the hash of the file as it is, and as shipped."""
-    table = Table("step", "N", "when", "source", "", "result")
-    for column in table.columns[1:5]:
+    named = len({event.step for event in found}) > 1
+    table = Table(*["step"] * named, "N", "when", "source", "", "result")
+    for column in table.columns[named:-1]:
         column.no_wrap = True
     for event in found:
         places = (("now", present), ("shipped", originals))
@@ -166,7 +167,7 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
         reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", escape(event.figure), escape(reason)]
         cells = [str(event.number), when(event), event.source[:8], " ".join(marks), ": ".join(filter(None, what))]
-        table.add_row(event.step, *cells)
+        table.add_row(*[event.step] * named, *cells)
     return table
 
 
