@@ -45,8 +45,7 @@ LESS = {
 def everything() -> list[Right]:
     """Every step, experiment and solution of an exercise that is for all shapes of its ladder."""
     kernels = [
-        Right(step.name, step.ladder, step.path, step.precision, step.algorithm)
-        for step in (*catalog.steps(), *catalog.experiments())
+        Right(step.name, step.ladder, step.path, step.precision, step.algorithm) for step in catalog.everything()
     ]
     solved = [one for one in exercises.everything() if one.kind != "predict" and one.name not in LESS]
     return kernels + [

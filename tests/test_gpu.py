@@ -21,7 +21,7 @@ from common.timing import ceilings, measuring, peers, timing
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
 # a part of them, which lasts minutes; make check checks all
-FILES = some([*catalog.steps(), *catalog.experiments()], 40, 3)
+FILES = some(catalog.everything(), 40, 3)
 
 
 def test_steps_are_right_at_every_shape_of_the_plan():

@@ -1,7 +1,6 @@
 """The book: what there is to compute, where, and on what.
 
 Module by module:
-
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
     sources       what a result depends on: imports, hashes of code, versions of packages
     lessontext    what a lesson says of its steps

@@ -1,8 +1,5 @@
-"""Results of earlier runs, kept in ``.workbook/cache`` (git ignores it).
-
-The key of a result covers all that it depends on: its parameters, package versions, and the code, found by following
-imports from the modules that compute it. An entry that cannot be read counts as missing.
-"""
+"""Results of earlier runs, kept in ``.workbook/cache`` (git ignores it) under a key of all that they depend on:
+parameters, package versions, and the code, found by following imports from the modules that compute them."""
 
 from __future__ import annotations
 
@@ -37,21 +34,16 @@ def files(roots: Iterable[Path]) -> list[Path]:
 
 
 def digest(paths: Iterable[Path], text: bool = False) -> str:
-    """Of files' names and contents: of Python in ``common`` and ``lessons`` the code, blind to comments and layout.
-
-    With ``text`` every byte of a lesson's counts, as where its lines are shown. A file that is not there counts, too.
-    """
+    """Of files' names and contents, where there are any: of Python the code, blind to comments and layout. With
+    ``text`` every byte of a lesson's counts, as where its lines are shown."""
     whole = hashlib.sha256()
-    for name, path in sorted((_shown(path), path) for path in set(paths)):
+    for name, path in sorted((store.shown(path), path) for path in set(paths)):
         as_code = path.suffix == ".py" and (not text or name.startswith("common/"))
         found = _bytes(path)
         with contextlib.suppress(*sources.NO_PYTHON):
             found = sources.source_hash(path) if as_code else found
         whole.update(f"{name}\0{found}\0".encode())
     return whole.hexdigest()
-
-
-_shown = functools.cache(store.shown)
 
 
 @store.kept_by_stamp
@@ -63,10 +55,8 @@ def key(
     roots: Iterable[Path], *parts: object, data: Iterable[Path] = (), text: bool = False,
     versions: tuple[str, ...] | None = None,
 ) -> str:  # fmt: skip
-    """A key of the code reached from ``roots``, of ``data`` files, and of ``parts`` (anything JSON takes).
-
-    Python's version and PACKAGES' count, too; with ``versions`` only those do, for results used on many machines.
-    """
+    """A key of the code reached from ``roots``, of ``data`` files, and of ``parts`` (anything JSON takes). Versions
+    of Python and PACKAGES count, too; with ``versions`` only those do, for results used on many machines."""
     machine = [platform.python_version()] if versions is None else []
     known = sources.versions(PACKAGES if versions is None else versions)
     told = [parts, machine, known, digest([*files(roots), *data], text)]
@@ -88,10 +78,9 @@ def put(kind: str, key: str, value: object) -> None:
 
 def read(file: Path, type: type[T]) -> T:
     """What a JSON file holds; an empty one of the type if it is not there, or something else."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return schema.read(store.read_json(file), type)
-    except (OSError, ValueError):
-        return schema.read({}, type)
+    return schema.read({}, type)
 
 
 def read_bytes(folder: Path, name: str) -> bytes | None:
@@ -112,10 +101,9 @@ def write_bytes(folder: Path, name: str, data: bytes) -> None:
 @functools.cache  # once in each process
 def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Delete what was not used for longest until the rest fits."""
+    total = 0
     with contextlib.suppress(OSError):
-        known = [(state.st_mtime, state.st_size, file) for file in folder.iterdir() if (state := file.stat())]
-        total = 0
-        for _, size, file in sorted(known, reverse=True):
-            total += size
+        for file in sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime, reverse=True):
+            total += file.stat().st_size
             if total > most_bytes:
                 file.unlink()

@@ -2,16 +2,14 @@
 
 A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, and its docstring says
 ``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
-says ``Variant of: STEP``; it is measured beside its step. A helper is a module that steps import:
-``lessons/toolkit/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone uses; as its
-folder is no Python name, they are imported by ``importlib.import_module``, as are steps.
+says ``Variant of: STEP``. A helper is a module that steps import: ``lessons/toolkit/<name>.py``, or one lesson's
+own, ``lessons/<lesson>/helpers/<name>.py``, imported by ``importlib.import_module``.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import importlib
 import importlib.abc
 import importlib.util
 import inspect
@@ -29,12 +27,9 @@ from common.catalog.problems import DEFAULT_PRESET, FLOAT32, LADDERS, Problem, p
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
-TOOLKIT, HELPERS = "toolkit", "helpers"  # the folders of helpers that all lessons share, and of a lesson's own
-EXPERIMENTS = "experiments"
+TOOLKIT, HELPERS, EXPERIMENTS = "toolkit", "helpers", "experiments"  # folders: one of all lessons, two of each
 
-PRECISIONS = ("fp32", "tf32", "tf32x3")
-"""What a step may compute with: its arrays' float32; inputs rounded to TF32; three products of TF32 numbers,
-to be as precise as float32."""
+PRECISIONS = ("fp32", "tf32", "tf32x3")  # the arrays' float32; inputs rounded to TF32; three products of TF32 numbers
 
 
 class CatalogError(ValueError):
@@ -43,13 +38,10 @@ class CatalogError(ValueError):
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies.
-
-    ``builds_on`` is the step that it grew from, maybe of another ladder: the one before, or that of a line
-    ``Builds on: NAME``. ``precision`` is one of PRECISIONS (``PRECISION = "tf32"``). ``requires`` is the least
-    compute capability, or with an ``a`` the only one (``REQUIRES = "9.0a"``); None: any. ``algorithm`` is one of
-    :data:`common.catalog.reference.ALGORITHMS` (``ALGORITHM = "F(2x2,3x3)"``); None: it sums as the definition does.
-    """
+    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies; ``builds_on``
+    the step that it grew from: the one before, or that of a line ``Builds on: NAME``. ``precision`` is one of
+    PRECISIONS, ``requires`` the least compute capability, or with an ``a`` the only one, ``algorithm`` one of
+    :data:`common.catalog.reference.ALGORITHMS`, or None, as the constants of these names say."""
 
     name: str
     lesson: str
@@ -82,11 +74,8 @@ def runs_on(requires: str | None, capability: str) -> bool:
     """Does a GPU of this compute capability meet a requirement: ``"8.0"`` or more, or ``"9.0a"`` and no other?"""
     if requires is None:
         return True
-    capability = capability.removesuffix("a")
-    if requires.endswith("a"):
-        return capability == requires[:-1]
-    has, needs = ([int(part) for part in text.split(".")] for text in (capability, requires))
-    return has >= needs
+    has, needs = ([int(part) for part in text.removesuffix("a").split(".")] for text in (capability, requires))
+    return has == needs if requires.endswith("a") else has >= needs
 
 
 def targets(requires: str | None, architectures: Iterable[str]) -> list[str]:
@@ -94,9 +83,6 @@ def targets(requires: str | None, architectures: Iterable[str]) -> list[str]:
     if requires and requires.endswith("a"):
         return [requires]
     return [name for name in architectures if runs_on(requires, name)] or [str(requires)]
-
-
-# --- what there is ---
 
 
 def lessons(root: Path = LESSONS) -> list[str]:
@@ -109,13 +95,8 @@ def steps(root: Path = LESSONS) -> list[Step]:
     return [step for step in everything(root) if not step.experiment]
 
 
-def experiments(root: Path = LESSONS) -> list[Step]:
-    """Every experiment, sorted by lesson and name."""
-    return [step for step in everything(root) if step.experiment]
-
-
 def everything(root: Path = LESSONS) -> list[Step]:
-    """Every step, then every experiment; raises as :func:`steps` does."""
+    """Every step, then every experiment, by lesson and name; raises as :func:`steps` does."""
     folders = [root / lesson for lesson in lessons(root)]
     found = [_header(path) for folder in folders for path in _python_files(folder)]
     varied = [_header(path) for folder in folders for path in _python_files(folder / EXPERIMENTS)]
@@ -178,11 +159,9 @@ def _header(path: Path) -> Step:
     if ladder not in LADDERS:
         raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
     key = "Variant of" if experiment else "Previous step"
-    header = re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)
-    if header is None:
+    if not (header := re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)):
         raise CatalogError(f"{path.name}: the docstring must have a line '{key}: NAME'")
-    title = re.match(rf'\s*(?:r?""")?{name}: (.+)', text)
-    if title is None:
+    if not (title := re.match(rf'\s*(?:r?""")?{name}: (.+)', text)):
         raise CatalogError(f"{path.name}: the docstring must start with '{name}: what it does'")
     previous = None if header[1] == "none" else header[1]
     grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
@@ -228,18 +207,14 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
     return chain
 
 
-# --- loading ---
-
-
 def load(
     path: Path, ladder: str, home: str | None = None, helpers: dict[str, str] | None = None,
     constants: Mapping[str, int] | None = None,
 ) -> ModuleType:  # fmt: skip
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
 
-    ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``: for this import alone.
-    ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
-    Raises CatalogError where the interface is another, or the file lacks one of ``constants``.
+    ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``, ``constants`` values that the
+    file's own constants get before others follow. Raises CatalogError if the interface or a constant is missing.
     """
     with _standing_in(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)
@@ -267,19 +242,15 @@ def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] 
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Numba pickles kernels by module
     module.__file__ = home or str(path)
-    _execute(path, module, constants)
-    return module
-
-
-def _execute(path: Path, module: ModuleType, constants: Mapping[str, int] | None = None) -> None:
-    """Not by the loader: its compiled file is taken for current if two saves of one second have one length."""
-    source = path.read_bytes()
+    # not by the loader: its compiled file is taken for current if two saves of one second have one length
+    source, constants = path.read_bytes(), constants or {}
     parts: list[Any] = [ast.Module([one], []) for one in ast.parse(source).body] if constants else [source]
     for part in parts:
         exec(compile(part, str(path), "exec", dont_inherit=True), vars(module))
-        vars(module).update((name, value) for name, value in (constants or {}).items() if hasattr(module, name))
-    if missing := [name for name in constants or {} if not hasattr(module, name)]:
+        vars(module).update((name, value) for name, value in constants.items() if hasattr(module, name))
+    if missing := [name for name in constants if not hasattr(module, name)]:
         raise CatalogError(f"{path.name}: has no constant {', '.join(missing)}")
+    return module
 
 
 @contextlib.contextmanager
@@ -299,31 +270,23 @@ def anew() -> Iterator[None]:
         yield
     finally:
         take_out()
-        for name, module in before.items():
-            sys.modules[name] = module
-            setattr(package, name.removeprefix(prefix), module)
-
-
-class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports some modules from files given by name."""
-
-    def __init__(self, files: dict[str, Path]) -> None:
-        self._files = files
-
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
-        return importlib.util.spec_from_loader(fullname, self) if fullname in self._files else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__file__ = str(self._files[module.__name__])
-        _execute(self._files[module.__name__], module)
+        sys.modules.update(before)
+        vars(package).update((name.removeprefix(prefix), module) for name, module in before.items())
 
 
 @contextlib.contextmanager
 def _standing_in(files: dict[str, str]) -> Iterator[None]:
     """While open, the lessons' helpers are imported anew, those named in ``files`` from there."""
-    known = helpers_by_name(LESSONS)
-    places = {name: known.get(name, LESSONS / name).relative_to(LESSONS.parent).with_suffix("") for name in files}
-    finder = _StandIns({".".join(places[name].parts): Path(file) for name, file in files.items()})
+    known, named = helpers_by_name(LESSONS), {}
+    for name, file in files.items():
+        place = known.get(name, LESSONS / name).relative_to(LESSONS.parent).with_suffix("")
+        named[".".join(place.parts)] = file
+
+    class Finder(importlib.abc.MetaPathFinder):
+        def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
+            return importlib.util.spec_from_file_location(fullname, named[fullname]) if fullname in named else None
+
+    finder = Finder()
     with anew():
         sys.meta_path.insert(0, finder)
         try:

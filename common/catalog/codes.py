@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 E4M3, BFLOAT16 = np.dtype(np.uint8), np.dtype(np.uint16)
-E4M3_LARGEST = 448.0
-E4M3_LEAST_NORMAL = 2.0**-6  # below, numbers are multiples of 2^-9
 BFLOAT16_INFINITY = 0x7F80
 BFLOAT16_DIGITS = 8  # significant bits of a normal number
 BFLOAT16_LEAST_EXPONENT = -133  # every number is a multiple of 2 to this power
@@ -60,10 +58,11 @@ def _e4m3(numbers: NDArray[Any]) -> NDArray[np.uint8]:
     exact = numbers if numbers.dtype == np.float32 else np.asarray(numbers, np.float64)
     # bits of its fraction that go, and how much more its exponent is
     integer, cut, more = (np.int32, 20, 120) if exact.dtype == np.float32 else (np.int64, 49, 1016)
-    magnitude = np.fmin(np.abs(exact), exact.dtype.type(E4M3_LARGEST))
+    magnitude = np.fmin(np.abs(exact), exact.dtype.type(448))
     bits = magnitude.view(integer)
     normal = ((bits + ((1 << cut - 1) - 1) + (bits >> cut & 1)) >> cut) - (more << 3)
-    code = np.where(magnitude < E4M3_LEAST_NORMAL, np.rint(magnitude * 512), normal).astype(np.uint8)
+    # below the least normal number, 2^-6, all are multiples of 2^-9
+    code = np.where(magnitude < 2**-6, np.rint(magnitude * 512), normal).astype(np.uint8)
     return np.asarray(np.where(np.signbit(exact), code | 0x80, code), np.uint8)
 
 

@@ -32,8 +32,7 @@ PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "VECLIB")}
 _SHARE, _MEMORY_SHARE = Path("/sys/fs/cgroup/cpu.max"), Path("/sys/fs/cgroup/memory.max")
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-_LEAST_CAPABILITY = 7, 5
-_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _COMPUTE_MODE, _MPS_ENABLED = 75, 76, 20, 133  # attributes, of cuda.h
+_CAPABILITY, _COMPUTE_MODE, _MPS_ENABLED = (75, 76), 20, 133  # attributes, of cuda.h
 
 
 class NoGpuError(RuntimeError):
@@ -42,10 +41,9 @@ class NoGpuError(RuntimeError):
 
 def loaded() -> Any:
     """The CUDA driver's library; None without one."""
-    try:
+    with contextlib.suppress(OSError):
         return ctypes.CDLL(_DRIVER)
-    except OSError:
-        return None
+    return None
 
 
 def _asked(function: Any, *arguments: Any) -> int:
@@ -73,25 +71,23 @@ def silent() -> str:
     if code == 0:
         return ""
     driver.cuGetErrorString(code, ctypes.byref(text))
-    why = (text.value or b"").decode(errors="replace")
-    return (
-        f"the CUDA driver offers no GPU (error {code}, {why}): does nvidia-smi list one, and is CUDA_VISIBLE_DEVICES "
-        "unset? After an update of the driver, restart the machine"
-    )
+    why = f"error {code}, {(text.value or b'').decode(errors='replace')}"
+    asks = "does nvidia-smi list one, and is CUDA_VISIBLE_DEVICES unset?"
+    return f"the CUDA driver offers no GPU ({why}): {asks} After an update of the driver, restart the machine"
 
 
 def ready() -> bool:
-    """Is there a GPU that kernels can run on? Asked before anything is started on it.
-
-    Raises NoGpuError with what to do if there is one that cannot be used, ValueError without the compiler asked for.
-    """
-    found, compiling = gpu_count() > 0, sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
+    """Is there a GPU that kernels can run on? Raises NoGpuError with what to do if there is one that cannot be used,
+    ValueError without the compiler asked for."""
+    if gpu_count() == 0:
+        return False
+    compiling = sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
     cuda_major = min((int(version.partition(".")[0]) for version in compiling.values()), default=0)
-    if found and (why := unusable(loaded(), cuda_major)):
+    if why := unusable(loaded(), cuda_major):
         raise NoGpuError(f"{why}; check, all and lessons go without it with --sim")
-    if found and compiler() == MLIR and find_spec("numba_cuda_mlir") is None:
+    if compiler() == MLIR and find_spec("numba_cuda_mlir") is None:
         raise ValueError(f"{COMPILER_SWITCH}={MLIR}: {NO_MLIR}")
-    return found
+    return True
 
 
 def unusable(driver: Any, cuda_major: int) -> str:
@@ -101,10 +97,9 @@ def unusable(driver: Any, cuda_major: int) -> str:
         other = "`make all CUDA=12` installs those for it, or " if version >= 12000 else ""
         has = f"the driver is for CUDA {_dotted(version)}, the packages for CUDA {cuda_major}"
         return f"{has}: {other}update the driver"
-    capability = _attribute(driver, _CAPABILITY_MAJOR), _attribute(driver, _CAPABILITY_MINOR)
-    if capability < _LEAST_CAPABILITY:
-        has, least = (".".join(map(str, one)) for one in (capability, _LEAST_CAPABILITY))
-        return f"the GPU's compute capability is {has}, and {least} is the least that works"
+    major, minor = (_attribute(driver, one) for one in _CAPABILITY)
+    if (major, minor) < (7, 5):
+        return f"the GPU's compute capability is {major}.{minor}, and 7.5 is the least that works"
     # a server of MPS holds the one context of an exclusive card and shares it
     if _attribute(driver, _COMPUTE_MODE) and not _attribute(driver, _MPS_ENABLED):
         takes = "the GPU's compute mode takes one process at a time, and several work here"
@@ -119,9 +114,7 @@ def _dotted(version: int) -> str:
 
 def processors() -> int:
     """How many processors this process may keep busy: those it may run on, or its container's share if less."""
-    count = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
         quota, period = _SHARE.read_text(encoding="utf-8").split()
         count = min(count, round(int(quota) / int(period)))
@@ -155,21 +148,14 @@ def bounds(capability: str | None = None) -> str | None:
 
 
 def as_card(capability: str, **others: Any) -> Callable[[], Any]:
-    """A replacement for ``numba.cuda.get_current_device`` by which steps find the limits of a compute capability, and
-    ``others``; all else is asked of the GPU itself, if there is one."""
+    """In place of ``numba.cuda.get_current_device``: has the limits of a compute capability, ``others``, and the rest
+    of the GPU itself, if there is one."""
     from numba import cuda
 
     has, asked = limits.limits(capability), cuda.get_current_device
-
-    class Card:
-        MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = has.shared_bytes
-        RESERVED_SHARED_MEMORY_PER_BLOCK = has.reserved_bytes
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(asked(), name)
-
-    card = Card()
-    vars(card).update(others)
+    others["MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"] = has.shared_bytes
+    others["RESERVED_SHARED_MEMORY_PER_BLOCK"] = has.reserved_bytes
+    card = type("Card", (), {**others, "__getattr__": lambda _, name: getattr(asked(), name)})()
     return lambda: card
 
 
@@ -204,17 +190,14 @@ def workers() -> int:
 
 def compute_capability() -> str | None:
     """The first GPU's compute capability such as ``"9.0"``, or the played one if that is less; None without a GPU."""
-    found, wanted = _capability(), played()
-    if found is None or wanted is None:
-        return found
-    return min(found, wanted, key=lambda name: [int(part) for part in name.split(".")])
+    found = _capability()
+    known = [one for one in (found, played()) if one]
+    return min(known, key=lambda name: [int(part) for part in name.split(".")]) if found else None
 
 
 def _capability() -> str | None:
     """The first GPU's compute capability, from the driver."""
-    if gpu_count() == 0:
-        return None
-    return ".".join(str(_attribute(loaded(), one)) for one in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
+    return ".".join(str(_attribute(loaded(), one)) for one in _CAPABILITY) if gpu_count() else None
 
 
 def require_gpu(what: str) -> None:
@@ -228,7 +211,8 @@ def environment(without: bool) -> dict[str, str]:
     """Of a child process that sees this machine's GPU, or none, where kernels are traced with a small GPU's tiles."""
     env = {**_ONE_THREAD, **os.environ, **PLAIN}
     if without:
-        env |= {CARD_SWITCH: small_card(), **({"CUDA_VISIBLE_DEVICES": "-1"} if gpu_count() else {})}
+        env[CARD_SWITCH] = small_card()
+        env |= {"CUDA_VISIBLE_DEVICES": "-1"} if gpu_count() else {}
     return env
 
 
@@ -261,20 +245,20 @@ def current_gpu() -> Gpu:
     """The GPU of Numba's current context."""
     from numba import cuda
 
+    query, driver = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        driver = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     device = cuda.get_current_device()
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-    if wanted := played():  # its measurements are not the card's
-        name += f" as {wanted}"
-    if compiler() != NUMBA_CUDA:  # nor are they numba-cuda's
-        name += f" with {compiler()}"
-    major, minor = device.compute_capability
+    name += f" as {played()}" if played() else ""  # its measurements are not the card's
+    name += f" with {compiler()}" if compiler() != NUMBA_CUDA else ""  # nor are they numba-cuda's
     return Gpu(
         name=name,
-        compute_capability=f"{major}.{minor}",
+        compute_capability="{}.{}".format(*device.compute_capability),
         multiprocessors=int(device.MULTIPROCESSOR_COUNT),
         memory_bytes=int(cuda.current_context().get_memory_info().total),
-        l2_bytes=int(device.L2_CACHE_SIZE),
-        driver=_driver_version(),
+        l2_bytes=l2_bytes(),
+        driver=driver.partition("\n")[0].strip() or "unknown",
         cuda=_dotted(_asked(loaded().cuDriverGetVersion)),
     )
 
@@ -296,12 +280,3 @@ def free_bytes() -> int:
     from numba import cuda
 
     return int(cuda.current_context().get_memory_info().free)
-
-
-def _driver_version() -> str:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return answer.split("\n")[0].strip() or "unknown"

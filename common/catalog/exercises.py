@@ -1,8 +1,8 @@
 """Finds the exercises of the lessons, their hints, and what of both a student has used.
 
 An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution is ``solutions/<name>.diff``, a unified diff of
-it. What is not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` for each, in order, and what nobody
-should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each.
+it. What is not code stands in ``exercises/exercises.toml``, ``[[exercise]]`` by ``[[exercise]]`` in order, and what
+nobody should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field, to_builtins
 
@@ -31,15 +31,12 @@ class ExerciseError(ValueError):
 
 
 class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One exercise. ``number`` is its lesson's and its own, as in ``02.3``.
-
-    A ``hard`` one stands in the table at the end of the lesson's page. The others belong to a section, at whose end
-    the page has ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``.
-    """
+    """One exercise. A ``hard`` one stands in the table at the end of the lesson's page, the others at the end of a
+    section, between ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``."""
 
     name: Name  # the file's name without ``.py``; a kernel's starts with its ladder
     title: Name  # what is asked for, in one line
-    kind: Kind
+    kind: Kind | Literal["step"]  # a step that is graded: solved as it lies in its lesson
     hard: bool = False
     lines: Count = 0  # to write between the markers (write), or at most to change (bug)
     shapes: tuple[Name, ...] = ()  # that it is checked at; default: its ladder's
@@ -49,33 +46,32 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     because: dict[str, Name] = field(default_factory=dict)  # why it is asked for: said where a limit is not kept
     floor: Amount = 0.0  # with a GPU: percent of the floor's rate to reach on the preset
     hints: Annotated[tuple[Name, ...], Meta(min_length=1)]  # three, from a question to nearly the answer
-    # of a prediction, what each name is compared with, in the words of common.grade.answers
-    answers: dict[str, Name] = field(default_factory=dict)
-    # by name numbers that a common mistake comes to, as arithmetic, and what the mistake is
-    slips: dict[str, dict[str, Name]] = field(default_factory=dict)
-    number: str
+    answers: dict[str, Name] = field(default_factory=dict)  # of a prediction: common.grade.answers
+    slips: dict[str, dict[str, Name]] = field(default_factory=dict)  # what a common mistake comes to, and what it is
+    number: str  # its lesson's and its own, as in 02.3
     lesson: str
     path: Path
 
     @property
     def solution(self) -> str:
         """The exercise as shipped, changed as its diff says; raises ExerciseError if that is not known."""
+        if self.kind == "step":
+            return store.read_text(self.path)
         lesson = catalog.LESSONS / self.lesson
         given = lesson / "exercises" / f"{self.name}.py"
         diff = store.read_text(lesson / "solutions" / f"{self.name}.diff")
         if given.is_file() and not shipped.edited(given):
             with contextlib.suppress(ValueError):  # a comment is other than shipped
                 return patched(store.read_text(given), diff)
-        try:
+        with contextlib.suppress(ValueError):
             return patched((shipped.text(given) or b"").decode("utf-8"), diff)
-        except ValueError:
-            raise ExerciseError(
-                f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped: move yours to "
-                "another folder, unpack the original, and grade yours there"
-            ) from None
+        unknown = f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped"
+        raise ExerciseError(f"{unknown}: move yours to another folder, unpack the original, and grade yours there")
 
     def write_solution(self) -> Path:
         """Its solution as a file, below ``.workbook``."""
+        if self.kind == "step":
+            return self.path
         path, text = SOLUTIONS / f"{self.name}.py", self.solution.encode()
         if not path.is_file() or store.read_bytes(path) != text:
             store.write(path, text)
@@ -89,19 +85,12 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def section(self) -> str:
         """The heading that it stands under on the lesson's pages; empty if it stands under none."""
-        for page in sorted(self.path.parent.parent.glob("*.md")):
-            before, marker, _ = store.read_text(page).partition(f"<!-- exercise: {self.name} -->")
-            if marker:
-                return str(re.findall(r"^## (.+)$", before, re.MULTILINE)[-1])
-        return ""
+        pages = "".join(map(store.read_text, sorted(self.path.parent.parent.glob("*.md"))))
+        before, marker, _ = pages.partition(f"<!-- exercise: {self.name} -->")
+        return str(re.findall(r"^## (.+)$", before, re.MULTILINE)[-1]) if marker else ""
 
-    def _said(self, name: str) -> Any:
-        """As a :class:`common.catalog.catalog.Step` has it: what the solution says."""
-        return catalog.said(self.path, self.solution)[name]
-
-    precision = property(lambda self: self._said("precision"))
-    algorithm = property(lambda self: self._said("algorithm"))
-    requires = property(lambda self: self._said("requires"))
+    # what the solution's constants say: precision, requires and algorithm
+    said = property(lambda self: catalog.said(self.path, self.solution))
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""
@@ -170,16 +159,15 @@ class State:
     """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
-        self.path = path
+        self.path, self._data = path, Used()
         self._read()
 
     def _read(self) -> None:
-        self._data = Used()
-        if self.path.exists():
-            try:
+        try:
+            if self.path.exists():
                 self._data = schema.read(store.read_json(self.path), Used, store.shown(self.path))
-            except (store.StoreError, schema.SchemaError) as error:
-                raise ExerciseError(f"{error}; delete it to start anew") from None
+        except (store.StoreError, schema.SchemaError) as error:
+            raise ExerciseError(f"{error}; delete it to start anew") from None
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[None]:
@@ -207,13 +195,11 @@ class State:
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file."""
         with self._changed():
-            self._data.passed.pop(exercise.name, None)
-            if passed:
-                self._data.passed[exercise.name] = _digest(exercise.path)
+            self._data.passed[exercise.name] = _digest(exercise.path) if passed else ""
 
 
 def _digest(path: Path) -> str:
-    try:
+    """The hash of a file's code; of no Python one that no verdict has."""
+    with contextlib.suppress(*sources.NO_PYTHON):
         return sources.source_hash(path)
-    except (SyntaxError, OSError):
-        return ""
+    return "none"

@@ -1,8 +1,7 @@
-"""Seeded operands: integers and powers of two whose sums are exact in float32, and normals.
+"""Seeded operands: integers and powers of two whose sums are exact in float32, and normals; never infinity or NaN.
 
-Where the arrays are float16, so are all operands, exactly; sums stay below the largest float16, and most are not
-float16 themselves, so that how they are rounded shows. So it is with bfloat16, for integers up to 256. Infinity and
-NaN are not among them: no step promises anything for those.
+On arrays of 16 bits operands are held exactly; sums stay below the largest float16, and most are no number of the
+output's, so that how they are rounded shows.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from common.catalog.problems import FLOAT16, INT8, SIXTEEN_BITS, UINT8, UINT16, 
 
 Array = NDArray[Any]
 
-# What sums for an output of float16 stay below, whose largest number is 65,504: room for an element that is changed.
-FLOAT16_LIMIT = 64_000
+FLOAT16_LIMIT = 64_000  # of sums: below the largest, 65,504, there is room for an element that is changed
 POOL = 4_194_301  # so many elements at most are drawn, then repeated: a prime, which no extent divides
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
@@ -44,31 +42,35 @@ SPECIAL = {
     "mixed": "magnitudes from very small to very large",
     "apart": "products in one sum far larger than others",
 }
-# In the place of such a kind: operands whose sums are rounded.
-NORMALS = "normals"
+NORMALS = "normals"  # in the place of such a kind: operands whose sums are rounded
 
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
     """Input and weight of non-zero integers whose every partial sum is exact, and what an algorithm sums, too: a
-    dropped term changes the sum, but for what is :func:`pruned`.
-
-    For an output of 16 bits they are as large as it allows, and most terms of a sum have one sign: it has more than
-    float16's 11 bits, mostly, and some lie halfway between two numbers of bfloat16.
-    """
+    dropped term changes the sum, but for what is :func:`pruned`. For an output of 16 bits they are as large as it
+    allows, and most terms of a sum have one sign, so that it mostly has more bits than the output."""
     rng = np.random.default_rng(seed)
-    if problem.output_dtype in SIXTEEN_BITS:
-        x, weight = _coherent(rng, problem)
-        return x, pruned(weight, algorithm)
-    if problem.input_dtype == INT8:
-        return _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
-    largest = max(1, min(8, math.isqrt(reference.exact_below(problem, algorithm) // problem.reduction)))
+    one_sign = problem.output_dtype in SIXTEEN_BITS
+    limit = FLOAT16_LIMIT if one_sign else reference.exact_below(problem, algorithm)
+    most = math.isqrt(limit // problem.reduction)
+    largest = max(1, most if one_sign else min(8, most))
 
     def draw(count: int) -> Array:
-        values = rng.integers(1, largest, count, dtype=np.int8, endpoint=True)
-        values *= rng.integers(0, 1, count, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
-        return codes.held(values, problem.input_dtype)
+        if problem.input_dtype == INT8:  # all of them, -128 and 127 among them, but zero
+            values = rng.integers(-128, 127, count, dtype=np.int8)
+            return values + (values >= 0)
+        drawn = rng.integers(1, largest, count, dtype=np.int16 if one_sign else np.int8, endpoint=True)
+        if one_sign:
+            drawn[rng.integers(0, _AGAINST, count, dtype=np.int8) == 0] *= -1
+        else:
+            drawn *= 2 * rng.integers(0, 1, count, dtype=np.int8, endpoint=True) - 1
+        return codes.held(drawn, problem.input_dtype)
 
-    return _repeated(draw, problem.input_shape), _repeated(draw, problem.weight_shape)
+    x, weight = _repeated(draw, problem.input_shape), _repeated(draw, problem.weight_shape)
+    if one_sign:
+        filters = np.moveaxis(weight.view(np.uint16), problem.arrays[1].index(_common(problem, 1, 2)), -1)
+        filters ^= (rng.integers(0, 1, filters.shape[-1], np.int16, endpoint=True) == 0).astype(np.uint16) << 15
+    return x, pruned(weight, algorithm)
 
 
 def _repeated(draw: Callable[[int], Array], shape: tuple[int, ...]) -> Array:
@@ -77,8 +79,7 @@ def _repeated(draw: Callable[[int], Array], shape: tuple[int, ...]) -> Array:
 
 
 def pruned(weight: Array, algorithm: str | None) -> Array:
-    """The weights [K, N] that a step is given that prunes them: of every four along k the two of the largest
-    magnitude, of equals the first, and zeros. For any other step they are as they were."""
+    """The weights [K, N], for a step that prunes them with the two smallest of every four along k set to 0."""
     if algorithm != reference.PRUNED:
         return weight
     K, N = weight.shape
@@ -95,32 +96,6 @@ def pruned(weight: Array, algorithm: str | None) -> Array:
     return fours.reshape(-1, N)[:K].copy()
 
 
-def _bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int8]:
-    """All of int8, -128 and 127 among them, but zero."""
-
-    def draw(count: int) -> Array:
-        values = rng.integers(-128, 127, count, dtype=np.int8)
-        values[values >= 0] += 1
-        return values
-
-    return _repeated(draw, shape)
-
-
-def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]:
-    """Integers whose sums, one sign each but for an eighth of the elements, are not far below the limit."""
-    largest = max(1, math.isqrt(FLOAT16_LIMIT // problem.reduction))
-
-    def draw(count: int) -> Array:
-        values = rng.integers(1, largest, count, dtype=np.int16, endpoint=True)
-        values[rng.integers(0, _AGAINST, count, dtype=np.int8) == 0] *= -1
-        return codes.held(values, problem.input_dtype)
-
-    x, weight = _repeated(draw, problem.input_shape), _repeated(draw, problem.weight_shape)
-    filters = np.moveaxis(weight.view(np.uint16), problem.arrays[1].index(_common(problem, 1, 2)), -1)
-    filters ^= (rng.integers(0, 1, filters.shape[-1], np.int16, endpoint=True) == 0).astype(np.uint16) << 15  # signs
-    return x, weight
-
-
 def special(
     kind: str, problem: Problem, seed: int, precision: str = "fp32", algorithm: str | None = None
 ) -> tuple[Array, Array]:
@@ -131,16 +106,15 @@ def special(
     x, weight = (codes.values(array).astype(np.float32) for array in integers(problem, seed, algorithm))
     limit = FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, algorithm)
     largest = _TF32_LIMIT if precision == "tf32" else _INTEGERS.get(problem.input_dtype, 1 << 14)
+    most = max(1, min(largest, limit // problem.reduction))
     least_input, least_weight, low, high, reach = _POWERS.get(problem.input_dtype, _POWERS_OF_FLOAT32)
     if kind == "zeros":
         _set_zeros(rng, problem, x, weight)
     elif kind == "negative":
         x, weight = np.abs(x), -np.abs(weight)
     elif kind == "large":
-        most = max(1, min(largest, limit // problem.reduction))
         x, weight = _signed(rng, problem.input_shape, most), np.sign(weight)
     elif kind == "heavy":
-        most = max(1, min(largest, limit // problem.reduction))
         x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
     elif kind == "sums":
         most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
@@ -184,8 +158,8 @@ def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Arr
 
 
 def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
-    """Ones of both signs, and of the input a fourth, of each filter a few, up to 2^10 times as large: the products of
-    two large ones make half of ``limit`` at most, and so do all others."""
+    """Ones of both signs; of the input a fourth, of each filter a few, up to 2^10 times as large: their products make
+    half of ``limit`` at most, and so do all others."""
     far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
     far = min(far, _INTEGERS.get(problem.input_dtype, far))
     x, weight = np.sign(x), np.sign(weight)
@@ -203,8 +177,7 @@ def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Arra
 
 
 def _common(problem: Problem, one: int, other: int) -> str:
-    """The letter of the first extent that two of the problem's arrays share: for input and output a row or an image,
-    for weight and output a column or a filter, for input and weight what the sum runs over; or a channel."""
+    """The letter of the first extent that two of the arrays share: a row or image, a column or filter, the sum's."""
     return next(letter for letter in problem.arrays[one] if letter in problem.arrays[other])
 
 
@@ -214,14 +187,13 @@ def _along(problem: Problem, number: int, letter: str, values: Array) -> Array:
 
 
 def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
-    """Input and weight drawn from the standard normal distribution, and rounded to their dtype; of int8, 32 times
-    such numbers. ``algorithm`` as for :func:`integers`."""
+    """Input and weight from the standard normal distribution (int8: 32 times that), rounded to their dtype."""
     rng = np.random.default_rng(seed)
 
     def draw(count: int) -> Array:
         values = rng.standard_normal(count, dtype=np.float32)
         if problem.input_dtype == INT8:
-            return np.clip(np.rint(32 * values), -128, 127).astype(np.int8)
+            values = np.clip(np.rint(32 * values), -128, 127)
         return codes.held(values, problem.input_dtype)
 
     x, weight = (_repeated(draw, shape) for shape in problem.shapes[:2])

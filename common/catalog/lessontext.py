@@ -9,41 +9,30 @@ from msgspec import Struct, field
 from common.catalog import schema, store
 from common.catalog.schema import Count
 
-NAME = "lesson.toml"
-
 
 class Usual(Struct, frozen=True):
-    """A preset that a step is shown on, and a shape that it is traced at, in place of its ladder's."""
-
-    preset: str
-    shape: str
+    preset: str  # that a step is shown on
+    shape: str  # that it is traced at, both in place of its ladder's
 
 
 class Remark(Struct, frozen=True):
-    """What the compiler does to a step's kernel that its source does not say.
-
-    ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
-    """
+    """What the compiler does to a step's kernel that its source does not say."""
 
     step: str
     kernel: str
     text: str
-    merged: dict[str, Count] = field(default_factory=dict)
+    merged: dict[str, Count] = field(default_factory=dict)  # by shared array, how many words wide its reads become
 
 
 class Epilogues(Struct, frozen=True):
-    """A step on a preset whose epilogues are timed; ``ways``: their module."""
-
     step: str
     preset: str
-    ways: str
+    ways: str  # the module of the epilogues that are timed
 
 
 class Training(Struct, frozen=True):
-    """A network that is trained: the folder of its code, and the steps that this runs."""
-
-    code: str
-    steps: list[str]
+    code: str  # the folder of the code of a network that is trained
+    steps: list[str]  # that it runs
 
 
 class Lesson(Struct, frozen=True):
@@ -61,15 +50,13 @@ class Lesson(Struct, frozen=True):
 
 def read(lessons: Path) -> Lesson:
     """What all lessons say, together. Raises StoreError or SchemaError naming the file, and the field."""
-    found = [_read(path) for path in sorted(lessons.glob(f"*/{NAME}"))]
+    found = [_read(path) for path in sorted(lessons.glob("*/lesson.toml"))]
     whole = Lesson(photo="".join(one.photo for one in found))
     for one in found:
-        whole.timed_from.update(one.timed_from)
-        whole.usual.update(one.usual)
-        whole.measured_by.update(one.measured_by)
-        whole.remark.extend(one.remark)
-        whole.accuracy.extend(one.accuracy)
-        whole.epilogues.extend(one.epilogues)
+        for name in ("timed_from", "usual", "measured_by"):
+            getattr(whole, name).update(getattr(one, name))
+        for name in ("remark", "accuracy", "epilogues"):
+            getattr(whole, name).extend(getattr(one, name))
     return whole
 
 
@@ -80,7 +67,7 @@ def remarks(lessons: Path, step: str) -> dict[str, Remark]:
 
 def training(lessons: Path) -> tuple[Path, Training] | None:
     """The network that is trained, with the folder of its lesson; None if no lesson has one."""
-    found = ((path.parent, _read(path).training) for path in sorted(lessons.glob(f"*/{NAME}")))
+    found = ((path.parent, _read(path).training) for path in sorted(lessons.glob("*/lesson.toml")))
     return next(((folder, one) for folder, one in found if one), None)
 
 

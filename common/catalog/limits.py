@@ -1,8 +1,8 @@
 """What a block of threads may take, and how many warps fit a multiprocessor, on any GPU this book runs on.
 
-A launch beyond the limits is refused, with the figures. Limits: CUDA C++ Programming Guide, "Technical Specifications
-per Compute Capability" (7.5 to 12.x). Allocation granularities and the order of the rounding: NVIDIA's occupancy
-calculator, ``cuda_occupancy.h`` of the CUDA toolkit. Without a compute capability what some GPU takes is allowed.
+Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (7.5 to 12.x). Allocation
+granularities and the order of the rounding: ``cuda_occupancy.h`` of the CUDA toolkit. Without a compute capability
+what some GPU takes is allowed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ WARP = 32
 REGISTERS = 65536  # 32-bit registers of a multiprocessor, and at most of a block
 REGISTER_UNIT = 256  # registers are handed out to a warp in units of this many
 SCHEDULERS = 4  # each has a quarter of the registers
-MAX_THREADS_PER_BLOCK = 1024
-MAX_REGISTERS_PER_THREAD = 255
+MAX_THREADS_PER_BLOCK, MAX_REGISTERS_PER_THREAD = 1024, 255
 MAX_BLOCK, MAX_GRID = (1024, 1024, 64), (2**31 - 1, 65535, 65535)
 MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
 MAX_CONSTANT = 64 * 1024  # bytes of all arrays that a kernel takes from outside, which Numba compiles into it
@@ -92,12 +91,11 @@ def cluster_of(launch_bounds: Any) -> int:
 
 def require_cluster(grid: Extents, cluster: int, capability: str | None = None) -> None:
     """Raise LaunchLimitError if a grid, in blocks, cannot run in clusters of so many blocks along x."""
-    said = f"a cluster of {cluster} blocks"
     if not 1 <= cluster <= MAX_CLUSTER:
-        raise LaunchLimitError(f"{said}: must be of 1 to {MAX_CLUSTER}")
+        raise LaunchLimitError(f"a cluster of {cluster} blocks: must be of 1 to {MAX_CLUSTER}")
     if cluster > 1 and capability and int(capability.partition(".")[0]) < CLUSTERS_FROM:
         lacks = f"compute capability {capability} has no clusters, {CLUSTERS_FROM}.0 and newer have"
-        raise LaunchLimitError(f"{said}: {lacks}")
+        raise LaunchLimitError(f"a cluster of {cluster} blocks: {lacks}")
     if grid[0] % cluster:
         raise LaunchLimitError(f"grid {grid} in clusters of {cluster} blocks: x must be a multiple of {cluster}")
 
@@ -136,9 +134,7 @@ def require_registers(block: Extents, registers: int) -> None:
 
 def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, int]:
     """Grid and block, of three axes each, and bytes of dynamic shared memory, from what stands in ``kernel[...]``.
-
-    Raises LaunchFormError naming what is missing or no whole number, StreamError for another stream than the default.
-    """
+    Raises LaunchFormError naming what is missing or no whole number, StreamError."""
     if not isinstance(given, tuple):
         raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {kernel}[grid, block]")
     stream, dynamic = (*given[2:], 0, 0)[:2]
@@ -146,11 +142,7 @@ def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, in
     if bytes_first or not 2 <= len(given) <= 4 or not _whole(dynamic) or dynamic < 0:
         wanted = f"{kernel}[grid, block], then perhaps a stream, and bytes of dynamic shared memory as the fourth"
         raise LaunchFormError(f"{kernel}[{', '.join(map(_shown, given))}]: write {wanted}")
-    try:
-        default = stream is None or int(stream) in (0, 1)  # the driver has two names for it
-    except TypeError:
-        default = False
-    if not default:
+    if stream is not None and not (hasattr(stream, "__int__") and int(stream) in (0, 1)):  # the driver has two names
         refuse_stream()
     return _extents("grid", given[0]), _extents("block", given[1]), int(dynamic)
 
@@ -162,10 +154,8 @@ def refuse_stream(*_: Any, **__: Any) -> NoReturn:
 
 
 # What stands in the place of the functions of ``numba.cuda`` that make streams.
-STREAMS: dict[str, Any] = {
-    **dict.fromkeys(("stream", "external_stream", "per_thread_default_stream"), refuse_stream),
-    **dict.fromkeys(("default_stream", "legacy_default_stream"), lambda: 0),
-}
+STREAMS: dict[str, Any] = dict.fromkeys(("stream", "external_stream", "per_thread_default_stream"), refuse_stream)
+STREAMS |= dict.fromkeys(("default_stream", "legacy_default_stream"), lambda: 0)
 
 
 def _extents(name: str, given: Any) -> Extents:
@@ -194,24 +184,22 @@ def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, An
     if device:
         raise LaunchFormError(f"{name} is a device function: only kernels may call it")
     if grid is None:
-        raise LaunchFormError(
-            f"{name}(...) has no grid and no block: a kernel is started by {name}[grid, block](...)"
-        )
+        started = f"a kernel is started by {name}[grid, block](...)"
+        raise LaunchFormError(f"{name}(...) has no grid and no block: {started}")
     if keywords:
         call = f"{name}[grid, block]({', '.join(f'{key}=...' for key in keywords)})"
         raise LaunchFormError(f"{call}: a kernel takes its arguments by their order, not by name")
 
 
 class Occupancy(Struct, frozen=True, omit_defaults=True):
-    """Blocks and warps that fit one multiprocessor; ``limited_by``: the resources that no further block would fit;
-    ``block_limits``: how many blocks each alone would allow, None for what the kernel does not use."""
+    """Blocks and warps that fit one multiprocessor, and what limits them."""
 
     blocks: Count
     warps: Count
     max_warps: Extent
     fraction: Amount
     limited_by: list[str]
-    block_limits: dict[str, int | None] = {}
+    block_limits: dict[str, int | None] = {}  # blocks that each alone would allow; None: the kernel does not use it
 
 
 def limits(architecture: str) -> Limits:
@@ -226,12 +214,11 @@ def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int
     """Of blocks of threads that take ``registers`` each and ``shared_bytes`` together; raises ValueError."""
     has = limits(architecture)
     warps, most_warps = -(-threads // WARP), has.threads // WARP
-    by_registers = None
+    shared = _multiple(shared_bytes + has.reserved_bytes, has.shared_unit)
+    of_a_warp = _multiple(registers * WARP, REGISTER_UNIT)
+    by_registers = REGISTERS // SCHEDULERS // of_a_warp * SCHEDULERS // warps if registers else None
     if registers > MAX_REGISTERS_PER_THREAD or block_registers(threads, registers) > REGISTERS:
         by_registers = 0
-    elif registers:
-        by_registers = REGISTERS // SCHEDULERS // _warp_registers(registers) * SCHEDULERS // warps
-    shared = _multiple(shared_bytes + has.reserved_bytes, has.shared_unit)
     counts: dict[str, int | None] = {
         "threads": most_warps // warps if threads <= MAX_THREADS_PER_BLOCK else 0,
         "registers": by_registers,
@@ -245,11 +232,7 @@ def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int
 
 def block_registers(threads: int, registers: int) -> int:
     """Registers that a launch takes a block of ``threads`` to need: its warps spread evenly over the schedulers."""
-    return _warp_registers(registers) * _multiple(-(-threads // WARP), SCHEDULERS)
-
-
-def _warp_registers(registers: int) -> int:
-    return _multiple(registers * WARP, REGISTER_UNIT)
+    return _multiple(registers * WARP, REGISTER_UNIT) * _multiple(-(-threads // WARP), SCHEDULERS)
 
 
 def _multiple(value: int, unit: int) -> int:

@@ -1,8 +1,8 @@
 """What is computed: problem shapes, their FLOPs and least traffic, and the named presets, ``problems.toml``.
 
-Index letters are cuDNN's and CUTLASS's: N batch, C input channels, D/H/W input, K filters, T/R/S filter,
-O/P/Q output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilation_h``. The two gradients of a
-convolution have its letters, and its shape.
+Index letters are those of cuDNN and CUTLASS: N batch, C input channels, D/H/W input, K filters, T/R/S filter, O/P/Q
+output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilation_h``; its gradients have its
+letters.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ Geometry = namedtuple(
 
 @dataclass(frozen=True)
 class Problem:
-    """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y; of a gradient they are
-    the arrays in the order of ``launch``. Input and weight have one dtype.
+    """A shape to compute. Input, weight and output are the arrays in the order of ``launch``: a, b and c, or x, filt
+    and y. Input and weight have one dtype; an output of 16 bits is a float32 sum, rounded once, at the end.
 
-    ``form`` names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32. Sums are
-    those of float32 arithmetic; an output of float16 or bfloat16 is rounded once, at the end.
+    ``form`` names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32.
     """
 
     ladder: ClassVar[str]
@@ -63,17 +62,9 @@ class Problem:
         """The extents of these letters."""
         return tuple([getattr(self, letter) for letter in letters])
 
-    @property
-    def input_shape(self) -> Extents:
-        return self.extents(self.arrays[0])
-
-    @property
-    def weight_shape(self) -> Extents:
-        return self.extents(self.arrays[1])
-
-    @property
-    def output_shape(self) -> Extents:
-        return self.extents(self.arrays[2])
+    input_shape = property(lambda self: self.extents(self.arrays[0]))
+    weight_shape = property(lambda self: self.extents(self.arrays[1]))
+    output_shape = property(lambda self: self.extents(self.arrays[2]))
 
     @property
     def shapes(self) -> tuple[Extents, Extents, Extents]:
@@ -93,7 +84,7 @@ class Problem:
     @property
     def flops(self) -> int:
         """Floating-point operations of the definition: two per multiply-add, padding not counted out."""
-        return 2 * math.prod(self.output_shape) * self.reduction
+        return 2 * math.prod(self.shapes[2]) * self.reduction
 
     @property
     def least_bytes(self) -> int:
@@ -155,8 +146,7 @@ class Conv2d(Problem):
 
 @dataclass(frozen=True)
 class Convolution(Problem):
-    """The shape of a 3D convolution, of which its subclasses compute y or a gradient: x[N, D, H, W, C],
-    filt[K, T, R, S, C], y[N, O, P, Q, K] (NDHWC, KTRSC)."""
+    """The shape of a 3D convolution (NDHWC, KTRSC), of which its subclasses compute y or a gradient."""
 
     N: int
     C: int
@@ -231,36 +221,23 @@ class Wgrad(Convolution):
     arrays, summed = ("NDHWC", "NOPQK", "KTRSC"), "NOPQ"
 
 
-# The same on arrays that hold less: float16, int8 with exact sums in int32, codes (:mod:`common.catalog.codes`) of
-# e4m3 with sums in float32, and of bfloat16.
-class Hgemm(Gemm):
-    ladder, input_dtype, output_dtype = "hgemm", FLOAT16, FLOAT16
+def _on_less(ladder: str, kind: type[Problem], held: np.dtype[Any], result: np.dtype[Any], counts: str) -> Any:
+    """The same on arrays that hold less."""
+    more = {"ladder": ladder, "input_dtype": held, "output_dtype": result, "operation": counts}
+    return type(ladder.capitalize(), (kind,), more)
 
 
-class Hconv3d(Conv3d):
-    ladder, input_dtype, output_dtype = "hconv3d", FLOAT16, FLOAT16
+# Float16, int8 with exact sums in int32, and codes (:mod:`common.catalog.codes`): e4m3, its sums float32, and
+# bfloat16.
+Hgemm = _on_less("hgemm", Gemm, FLOAT16, FLOAT16, "FLOP")
+Hconv3d = _on_less("hconv3d", Conv3d, FLOAT16, FLOAT16, "FLOP")
+Igemm = _on_less("igemm", Gemm, INT8, INT32, "OP")
+Iconv3d = _on_less("iconv3d", Conv3d, INT8, INT32, "OP")
+Fp8gemm = _on_less("fp8gemm", Gemm, UINT8, FLOAT32, "FLOP")
+Bfgemm = _on_less("bfgemm", Gemm, UINT16, UINT16, "FLOP")
 
-
-class Igemm(Gemm):
-    ladder, input_dtype, output_dtype, operation = "igemm", INT8, INT32, "OP"
-
-
-class Iconv3d(Conv3d):
-    ladder, input_dtype, output_dtype, operation = "iconv3d", INT8, INT32, "OP"
-
-
-class Fp8gemm(Gemm):
-    ladder, input_dtype = "fp8gemm", UINT8
-
-
-class Bfgemm(Gemm):
-    ladder, input_dtype, output_dtype = "bfgemm", UINT16, UINT16
-
-
-LADDERS: dict[str, type[Problem]] = {
-    kind.ladder: kind
-    for kind in (Gemm, Conv2d, Conv3d, Hgemm, Hconv3d, Dgrad, Wgrad, Igemm, Fp8gemm, Bfgemm, Iconv3d)
-}
+_KINDS = Gemm, Conv2d, Conv3d, Hgemm, Hconv3d, Dgrad, Wgrad, Igemm, Fp8gemm, Bfgemm, Iconv3d
+LADDERS: dict[str, type[Problem]] = {kind.ladder: kind for kind in _KINDS}
 
 
 def on_ladder(ladder: str, problem: Problem) -> Problem:

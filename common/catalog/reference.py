@@ -9,7 +9,6 @@ and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016):
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,9 +33,7 @@ MATRICES = (
 )
 # Taps become quarters, and an element is a sum of nine of the products' sums, each as large as the element may be.
 SMALLER = 4 * 9
-# Roundings between an operand and the result, but for those of the sums of products: along both axes, of inputs one,
-# of taps two, of products two; halving is exact.
-_TRANSFORMS = 2 * (1 + 2 + 2)
+_TRANSFORMS = 2 * (1 + 2 + 2)  # roundings along both axes: of inputs one, of taps two, of products two
 
 _ROUNDED, _CUT, _TF32 = 2.0**-24, 2.0**-23, 2.0**-11  # unit roundoffs
 _FP8_CUT, _FP8_DEPTH = 2.0**-13, 32  # that of sums of e4m3 in the matrix unit, and products of an instruction
@@ -61,30 +58,21 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
     # the input with the padding of the forward convolution around it; of a gradient of the input, that gradient
     padded = np.zeros((problem.N, D + 2 * g.pad_d, H + 2 * g.pad_h, W + 2 * g.pad_w, C))
     inside = padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
-    if problem.form == "dgrad":  # each tap gives back to the elements that it read its share of dy
-        for tap, met in _taps(problem):
-            padded[met] += x @ weight[tap]
-        return inside
-    inside[:] = x
-    if problem.form == "wgrad":  # each tap gets what it read times dy, summed over all images and pixels
-        columns = weight.reshape(-1, problem.K).T
-        for tap, met in _taps(problem):
-            y[tap] = columns @ padded[met].reshape(-1, C)
-        return y
-    for tap, met in _taps(problem):
-        y += (padded[met].reshape(-1, C) @ weight[tap].T).reshape(y.shape)
-    return y
-
-
-def _taps(problem: Convolution) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
-    """Each tap t, r, s of all filters, and the elements of the padded x that it meets: as many as there are of y."""
-    g = problem.geometry
-    for tap in np.ndindex(*problem.extents("TRS")):
+    inside[:] = 0 if problem.form == "dgrad" else x
+    for taps in np.ndindex(*problem.extents("TRS")):
+        # the elements of the padded x that the tap of all filters meets: as many as there are of y
         along = [
             slice(index * dilation, index * dilation + (count - 1) * stride + 1, stride)
-            for index, dilation, count, stride in zip(tap, g[6:], problem.extents("OPQ"), g[:3], strict=True)
+            for index, dilation, count, stride in zip(taps, g[6:], problem.extents("OPQ"), g[:3], strict=True)
         ]
-        yield (slice(None), *tap), (slice(None), *along)
+        tap, met = (slice(None), *taps), (slice(None), *along)
+        if problem.form == "dgrad":  # each tap gives back to the elements that it read its share of dy
+            padded[met] += x @ weight[tap]
+        elif problem.form == "wgrad":  # each tap gets what it read times dy, summed over all images and pixels
+            y[tap] = weight.reshape(-1, problem.K).T @ padded[met].reshape(-1, C)
+        else:
+            y += (padded[met].reshape(-1, C) @ weight[tap].T).reshape(y.shape)
+    return inside if problem.form == "dgrad" else y
 
 
 def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
@@ -106,12 +94,11 @@ def error_bound(
 
     ``min(n, 8 sqrt(n)) * u * magnitude`` for n roundings of unit roundoff u = 2**-24: the worst case (Higham 2002,
     section 4.2), and the probabilistic bound with lambda = 8 (Higham and Mary 2019, doi:10.1137/18M1226312). Tensor
-    cores cut off where they add: u = 2**-23 (Fasi, Higham, Mikaitis and Pranesh 2021, doi:10.7717/peerj-cs.330). A
-    TF32 input is rounded by 2**-11 of itself (Ootomo and Yokota 2022, doi:10.1177/10943420221090256), an output of 16
-    bits by half its last place, for which ``sums`` are the oracle's. Minimal filtering is bounded by its
-    ``transformed_magnitude``, with the roundings of its transforms (Barabasz, Anderson, Soodhalter and Gregg 2020,
-    doi:10.1145/3412380). Sums of int8 are exact. Of e4m3 an instruction adds 32 products to the sum so far, and cuts
-    off what 14 bits do not hold: u = 2**-13 for each (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2).
+    cores cut off: u = 2**-23 (Fasi et al. 2021, doi:10.7717/peerj-cs.330), and of e4m3, 32 products at a time, what
+    14 bits do not hold: u = 2**-13 (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2). A TF32 input is rounded by
+    2**-11 of itself (Ootomo and Yokota 2022, doi:10.1177/10943420221090256), an output of 16 bits by half its last
+    place, for which ``sums`` are the oracle's. ``transformed``, of minimal filtering, takes the magnitude's place
+    (Barabasz et al. 2020, doi:10.1145/3412380).
     """
     if problem.input_dtype == UINT8:
         return _summation(-(-problem.reduction // _FP8_DEPTH) + 1, _FP8_CUT) * magnitude
@@ -138,8 +125,8 @@ def last_place(problem: Problem, values: Float64) -> Float64:
     digits, least = codes.BFLOAT16_DIGITS, codes.BFLOAT16_LEAST_EXPONENT
     if problem.output_dtype == FLOAT16:
         digits, least = 11, -24
-    _, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(1.0, np.where(values == 0, least, np.maximum(exponent - digits, least))))
+    exponent = np.frexp(values)[1] - digits
+    return np.asarray(np.ldexp(1.0, np.where(values == 0, least, np.maximum(exponent, least))))
 
 
 def nearest_tf32(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -153,16 +140,16 @@ def typical_error(
     problem: Problem, x: NDArray[Any], weight: NDArray[Any], magnitude: Float64, sums: Float64,
     precision: str = "fp32", transformed: Float64 | None = None,
 ) -> float:  # fmt: skip
-    """Largest root mean square of the error, over all elements, that a kernel may show on normals: a bound on one
-    element tells nothing of inputs that lost a few bits where sums are long.
+    """Largest root mean square of the error, over all elements, that a kernel may show on normals: it finds inputs
+    that lost a few bits, where sums are long.
 
     TF32 inputs and an output of 16 bits are compared with the error of these very operands, rounded to the nearest.
-    Sums of float32 normals, one after the other, err most: by 0.47 u of the magnitude for any n, as a partial sum of
-    i terms has variance i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970). Twice as much is
-    allowed, and more where elements are few. Transforms round each term by u / 6 of its magnitude. Tensor cores cut
-    off where they add, and the errors of one sum have one sign: four roundings that agree, or sqrt(n) / 4 of them,
-    more than cuBLAS was seen to have. Sums of e4m3 have a third of a unit of 14 bits of the magnitude, as cuBLAS on
-    an H100 from K = 4,096 to 16,384; 2 are allowed.
+    Sums of float32 normals, one after the other, err by 0.47 u of the magnitude for any n, as a partial sum of i
+    terms has variance i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970): twice as much is
+    allowed, more where elements are few, and u / 6 of each term's magnitude for transforms. Where tensor cores cut
+    off, errors of one sum have one sign: four roundings that agree, or sqrt(n) / 4, more than cuBLAS was seen to
+    have. Of e4m3 it has a third of a unit of 14 bits of the magnitude, on an H100 from K = 4,096 to 16,384; 2 are
+    allowed.
     """
     if problem.input_dtype == UINT8:
         return 2 * _FP8_CUT * root_mean_square(magnitude)
@@ -217,27 +204,27 @@ def terms(problem: Problem) -> int:
 
 def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
     """What F(2x2,3x3) sums for each element, all taken positive: all taps of a filter meet all inputs of a window."""
-    matrices = tuple(np.abs(matrix) for matrix in MATRICES)
-    return minimal_filtering(problem, np.abs(x).astype(np.float64), np.abs(weight).astype(np.float64), matrices)
+    x, weight, *matrices = (np.abs(one).astype(np.float64) for one in (x, weight, *MATRICES))
+    return minimal_filtering(problem, x, weight, tuple(matrices))
 
 
 def minimal_filtering(problem: Problem, x: Array, weight: Array, matrices: tuple[Array, ...] = MATRICES) -> Array:
     """The output by F(2x2,3x3), every operation rounded to the operands' dtype."""
     assert isinstance(problem, Convolution)
     of_inputs, of_taps, of_products = matrices
-    pad_h, pad_w = problem.pad_h, problem.pad_w
-    if problem.form == "wgrad":  # the sum is over patches
-        windows = _both(_patches(x[:, 0], 4, pad_h, pad_w, problem.P, problem.Q), of_inputs)
-        doutputs = _both(_patches(weight[:, 0], 2, 0, 0, problem.P, problem.Q), of_products.T)
-        # (4, 4, patches, C) and (4, 4, patches, K)
+    pads = problem.pad_h, problem.pad_w
+    if problem.form == "wgrad":  # the sum is over patches: (4, 4, patches, C) and (4, 4, patches, K)
+        extents = problem.P, problem.Q
+        windows = _both(_patches(x[:, 0], 4, pads, extents), of_inputs)
+        doutputs = _both(_patches(weight[:, 0], 2, (0, 0), extents), of_products.T)
         windows, doutputs = (part.reshape(4, 4, -1, part.shape[-1]) for part in (windows, doutputs))
         return np.moveaxis(_both(_summed(doutputs.swapaxes(2, 3), windows), of_taps.T), 2, 0)[:, None]
     filters = np.transpose(weight[:, 0], (1, 2, 3, 0))
     if problem.form == "dgrad":
-        pad_h, pad_w = 2 - pad_h, 2 - pad_w
+        pads = 2 - problem.pad_h, 2 - problem.pad_w
         filters = np.transpose(weight[:, 0, ::-1, ::-1], (1, 2, 0, 3))
     rows, columns = problem.output_shape[2:4]
-    inputs = _both(_patches(x[:, 0], 4, pad_h, pad_w, rows, columns), of_inputs)
+    inputs = _both(_patches(x[:, 0], 4, pads, (rows, columns)), of_inputs)
     _, _, images, down, across, channels = inputs.shape
     sums = _summed(inputs.reshape(4, 4, -1, channels), _both(filters, of_taps))
     outputs = _both(sums, of_products).reshape(2, 2, images, down, across, -1)
@@ -245,15 +232,14 @@ def minimal_filtering(problem: Problem, x: Array, weight: Array, matrices: tuple
     return y[:, None, :rows, :columns]
 
 
-def _patches(x: Array, size: int, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
+def _patches(x: Array, size: int, pads: tuple[int, int], outputs: tuple[int, int]) -> Array:
     """The windows of ``size`` x ``size``, two apart, from -pad on, of so many outputs; x is (N, H, W, C), and zero
     outside: (size, size, N, patches down, patches across, C)."""
-    rows, columns = (extent + extent % 2 + size - 2 for extent in (rows, columns))
-    after_h, after_w = rows - pad_h - x.shape[1], columns - pad_w - x.shape[2]
-    padded = np.pad(x, ((0, 0), (max(0, pad_h), max(0, after_h)), (max(0, pad_w), max(0, after_w)), (0, 0)))
-    row, column = max(0, -pad_h), max(0, -pad_w)
-    placed = padded[:, row : row + rows, column : column + columns]
-    return np.moveaxis(sliding_window_view(placed, (size, size), axis=(1, 2))[:, ::2, ::2], (4, 5), (0, 1))
+    for axis, pad, extent in zip((1, 2), pads, outputs, strict=True):
+        taken = np.arange(extent + extent % 2 + size - 2) - pad
+        inside = (taken >= 0) & (taken < x.shape[axis])
+        x = np.take(x, taken, axis, mode="clip") * np.expand_dims(inside, [one for one in range(4) if one != axis])
+    return np.moveaxis(sliding_window_view(x, (size, size), axis=(1, 2))[:, ::2, ::2], (4, 5), (0, 1))
 
 
 def _both(values: Array, matrix: Array) -> Array:

@@ -1,37 +1,31 @@
 """What the workbook shipped: each file that a reader may edit as it came, whatever was done to it since.
 
-``lessons/shipped.json``, which ``python -m common ship`` writes, has the hash of each one's code. Its text comes
-from git: the newest version, from HEAD back, with that hash; so edits may be committed. Without git (a zip file),
-every file that still has that hash is copied to ``.workbook/shipped`` when the history is first used.
+``lessons/shipped.json``, which ``python -m common ship`` writes, has the hash of each one's code. Its text comes from
+git: the newest version with that hash, so edits may be committed. Without git (a zip file), every file that still has
+that hash is copied to ``.workbook/shipped`` when the history is first used.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 
 from common.catalog import catalog, sources, store
 
-_GIT_SECONDS = 20
-_OLD_VERSIONS = 100
-_NOTED = "shipped.json"
 FOLDER = catalog.ROOT / ".workbook" / "shipped"
 
 
 def everything() -> list[Path]:
     """All that can be edited and brought back: steps, experiments, exercises and helpers, and those that are gone."""
-    lessons = [catalog.LESSONS / name for name in catalog.lessons()]
-    folders = [folder / part for folder in lessons for part in (".", "experiments", "exercises")]
-    there = {path for folder in folders for path in folder.glob("*.py") if not path.name.startswith("_")}
-    return sorted({*there, *catalog.helpers_by_name(catalog.LESSONS).values(), *_noted()})
-
-
-def files(lesson: str) -> list[Path]:
-    """The files of a lesson's steps and experiments."""
-    folder = catalog.LESSONS / lesson
-    return [path for path in everything() if path.parent in (folder, folder / catalog.EXPERIMENTS)]
+    there = [
+        path for lesson in catalog.lessons() for part in (".", "experiments", "exercises")
+        for path in (catalog.LESSONS / lesson / part).glob("[!_]*.py")
+    ]  # fmt: skip
+    noted = [catalog.LESSONS / name for name in _noted()]
+    return sorted({*there, *catalog.helpers_by_name(catalog.LESSONS).values(), *noted})
 
 
 def helpers() -> list[Path]:
@@ -50,12 +44,12 @@ def find(name: str) -> Path:
 def text(path: Path) -> bytes | None:
     """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
     wanted = _wanted(path)
-    commits = _git("log", f"-{_OLD_VERSIONS}", "--format=%H", "--", str(path)) if path in _tracked() else b""
-    for commit in commits.split():
+    for commit in _git("log", "-100", "--format=%H", "--", str(path)).split():
         version = _git("show", f"{commit.decode()}:./{path.relative_to(catalog.ROOT).as_posix()}")
         if version and wanted in (None, _code(version)):
             return version
-    there = (store.read_bytes(place) for place in (_copy(path), path) if wanted and place.is_file())
+    copies = FOLDER.rglob(path.name) if wanted else ()
+    there = (store.read_bytes(place) for place in (*copies, path) if wanted and place.is_file())
     return next((version for version in there if _code(version) == wanted), None)
 
 
@@ -79,65 +73,48 @@ def as_shipped(path: Path) -> bool:
 
 
 def keep_copies() -> None:
-    """Copy each file that is still as shipped and that git does not have; raises StoreError if that fails."""
-    for path, wanted in _noted().items():
-        if path not in _tracked() and path.is_file() and not _copy(path).exists():
-            source = store.read_bytes(path)
-            if _code(source) == wanted:
-                store.write(_copy(path), source)
+    """Without git, copy each file that is still as shipped; raises StoreError if that fails."""
+    if _git("ls-tree", "--name-only", "HEAD", "lessons"):
+        return
+    for name, wanted in _noted().items():
+        path, copy = catalog.LESSONS / name, FOLDER / name
+        if path.is_file() and not copy.exists() and _code(source := store.read_bytes(path)) == wanted:
+            store.write(copy, source)
 
 
 def note() -> Path:
     """Take all files for shipped as they are now; returns the file that says so."""
     there = [path for path in everything() if path.is_file()]
     hashes = {path.relative_to(catalog.LESSONS).as_posix(): sources.source_hash(path) for path in there}
-    path = catalog.LESSONS / _NOTED
+    path = catalog.LESSONS / "shipped.json"
     store.write(path, json.dumps(hashes, indent=1) + "\n")
-    forget()
     return path
-
-
-def forget() -> None:
-    """Ask git, and read what is noted, anew."""
-    _tracked.cache_clear()
-    _noted.cache_clear()
-
-
-def _copy(path: Path) -> Path:
-    return FOLDER / (path.relative_to(catalog.LESSONS) if path.is_relative_to(catalog.LESSONS) else path.name)
 
 
 def _code(source: bytes) -> str | None:
     """The hash of a source's code; None if it is not Python."""
-    try:
+    with contextlib.suppress(SyntaxError, ValueError):
         return sources.code_hash(source.decode("utf-8"))
-    except (SyntaxError, ValueError):
-        return None
+    return None
 
 
-@cache
-def _noted() -> dict[Path, str]:
-    """The code hash of each file as shipped."""
-    path = catalog.LESSONS / _NOTED
-    return {catalog.LESSONS / name: value for name, value in (store.read_json(path) if path.exists() else {}).items()}
+_hashes: Callable[[Path], dict[str, str]] = store.kept_by_stamp(store.read_json)
+
+
+def _noted() -> dict[str, str]:
+    """The code hash of each file as shipped, by its place below lessons/."""
+    path = catalog.LESSONS / "shipped.json"
+    return _hashes(path) if path.exists() else {}
 
 
 def _wanted(path: Path) -> str | None:
     """The code hash that the file of this name had as shipped; None if it was not shipped."""
-    return next((value for known, value in _noted().items() if known.name == path.name), None)
-
-
-@cache
-def _tracked() -> frozenset[Path]:
-    """The files below lessons/ that the last commit has; none without git."""
-    listed = _git("ls-tree", "-r", "-z", "--name-only", "HEAD", "lessons")
-    return frozenset(catalog.ROOT / name for name in listed.decode().split("\0") if name)
+    return next((value for name, value in _noted().items() if name.rpartition("/")[2] == path.name), None)
 
 
 def _git(*words: str) -> bytes:
     """What git says; nothing if there is no git, no repository, or no answer."""
-    try:
-        done = subprocess.run(["git", *words], cwd=catalog.ROOT, capture_output=True, timeout=_GIT_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return b""
-    return done.stdout if done.returncode == 0 else b""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["git", *words]
+        return subprocess.run(command, cwd=catalog.ROOT, capture_output=True, timeout=20, check=True).stdout
+    return b""

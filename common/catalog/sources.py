@@ -29,8 +29,7 @@ NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The code that a recorded result came from: the hash of a step's file, and by name those of its helpers; None in
-    an older record."""
+    """The code that a recorded result came from: the hash of a step's file, and by name its helpers', if recorded."""
 
     source: Name
     helpers: dict[str, Name] | None = None
@@ -54,7 +53,6 @@ def _learnt(path: Path) -> tuple[str, list[str]]:
     if found not in index:
         text = data.decode("utf-8")
         index[found] = code_hash(text), sorted(set(names_in(ast.parse(text))))
-        _save_at_end()
     return index[found]
 
 
@@ -64,15 +62,15 @@ def _index() -> dict[str, tuple[str, list[str]]]:
     found: dict[str, tuple[str, list[str]]] = {}
     with contextlib.suppress(OSError, ValueError):
         found = schema.read(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
-    return found if len(found) < _MOST else {}
+    found, known = (found, len(found)) if len(found) < _MOST else ({}, 0)
 
-
-@cache
-def _save_at_end() -> None:
     @atexit.register
     def save() -> None:
         with contextlib.suppress(OSError):
-            store.write(INDEX, json.dumps(_index()))
+            if len(found) > known:
+                store.write(INDEX, json.dumps(found))
+
+    return found
 
 
 @lru_cache(maxsize=256)
@@ -86,7 +84,7 @@ def _canonical(node: object) -> Any:
     if isinstance(node, ast.AST):
         values = dict(ast.iter_fields(node))
         if isinstance(body := values.get("body"), list):
-            values["body"] = [one for one in body if not (isinstance(one, ast.Expr) and _is_string(one.value))]
+            values["body"] = [one for one in body if not _is_string(one)]
         kept = ((key, _canonical(value)) for key, value in values.items() if key not in ("ctx", "kind"))
         return type(node).__name__, tuple((key, value) for key, value in kept if value not in (None, ()))
     if isinstance(node, list):
@@ -95,17 +93,16 @@ def _canonical(node: object) -> Any:
 
 
 def _is_string(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    """Does a string stand alone?"""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 @store.kept_by_stamp
 def imports(path: Path) -> tuple[Path, ...]:
     """The files that a Python file imports, or names in a string; none if it is not Python."""
-    try:
+    found, names = [], list[str]()
+    with contextlib.suppress(*NO_PYTHON):
         names = _learnt(path)[1] if path.suffix == ".py" else []
-    except NO_PYTHON:
-        return ()
-    found = []
     for name in names:
         places = [path.parent / f"{name}.py"]  # a file beside it
         if _DATA.fullmatch(name):
@@ -191,19 +188,19 @@ def _version(package: str) -> str:
 
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     """What ``new`` changes against ``old``, as the lines of a unified diff; docstring, indentation and the step's own
-    name do not count. Where ``new`` imports ``old``, definitions that it does not replace are still in use: they are
-    left out, too."""
-    before, after = (_without_docstring(step.path) for step in (old, new))
+    name do not count, nor does what ``new`` imports of ``old`` and does not replace."""
+    texts = (store.read_text(step.path) for step in (old, new))
+    before, after = (re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines() for text in texts)
     if old.path in imports(new.path):
-        replaced, in_use = {name.replace(new.name, "STEP") for name in _definitions(after)}, set[int]()
-        for name, lines in _definitions(before).items():
-            if name.replace(old.name, "STEP") not in replaced:
-                in_use.update(lines)
-        before = [line for number, line in enumerate(before) if number not in in_use]
-    plain = [
-        [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
-    ]
-    for group in difflib.SequenceMatcher(None, plain[0], plain[1], autojunk=False).get_grouped_opcodes(context):
+        in_use = {name.replace(old.name, "STEP"): lines for name, lines in _definitions(before).items()}
+        for name in _definitions(after):
+            in_use.pop(name.replace(new.name, "STEP"), None)
+        before = [line for number, line in enumerate(before) if not any(number in one for one in in_use.values())]
+    plain_before = [line.strip().replace(old.name, "STEP") for line in before]
+    plain_after = [line.strip().replace(new.name, "STEP") for line in after]
+    for group in difflib.SequenceMatcher(None, plain_before, plain_after, autojunk=False).get_grouped_opcodes(
+        context
+    ):
         first, last = group[0], group[-1]
         yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
         for tag, i1, i2, j1, j2 in group:
@@ -223,9 +220,3 @@ def _definitions(lines: list[str]) -> dict[str, range]:
         found[name or ast.unparse(node)] = range(first, last)
         first = last
     return found
-
-
-def _without_docstring(path: Path) -> list[str]:
-    """The lines of a file of Python from after its docstring on."""
-    text = path.read_text(encoding="utf-8")
-    return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()

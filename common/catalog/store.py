@@ -1,8 +1,5 @@
-"""Reads and writes the workbook's files: each is written whole or not at all.
-
-A file is written beside its place, brought to the disk and moved there, so neither a full disk nor an interrupt
-nor two programs at once leave half of one. Who changes what a file already holds does so under :func:`locked`.
-"""
+"""Reads and writes the workbook's files, each whole or not at all: a file is written beside its place, brought to the
+disk and moved there. Who changes what a file already holds does so under :func:`locked`."""
 
 from __future__ import annotations
 
@@ -28,6 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_ROOT = Path(__file__).resolve().parents[2]
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 Found = TypeVar("Found")
 
@@ -42,8 +40,7 @@ class StoreError(OSError):
 
 def shown(path: Path) -> str:
     """The path as people know it: below the checkout relative to it, else as it is."""
-    root = Path(__file__).resolve().parents[2]
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    return path.relative_to(_ROOT).as_posix() if path.is_relative_to(_ROOT) else str(path)
 
 
 def reason(error: Exception) -> str:
@@ -56,22 +53,18 @@ def _named(path: Path, what: str) -> Iterator[None]:
     """Turns what goes wrong into a StoreError."""
     try:
         yield
-    except StoreError:
-        raise
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(path, what, reason(error)) from None
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders; raises StoreError, the file untouched.
-
-    A link is replaced. The mode is the old file's, or that which the user's mask leaves a new one.
-    """
+    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders, in place of a link, with the old file's
+    mode; raises StoreError, the file untouched."""
     content = data.encode("utf-8") if isinstance(data, str) else data
     beside = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
     with _named(path, "cannot be written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             with beside.open("xb") as file:
                 file.write(content)
                 file.flush()
@@ -79,10 +72,8 @@ def write(path: Path, data: bytes | str) -> None:
             if path.is_file():
                 shutil.copymode(path, beside)
             os.replace(beside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -104,14 +95,16 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> Any:
     """What a JSON file holds; raises StoreError naming the file and the place that is none."""
+    text = read_text(path)
     with _named(path, "not readable as JSON"):
-        return json.loads(read_text(path))
+        return json.loads(text)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """What a TOML file holds; raises StoreError naming the file and what is wrong with it."""
+    text = read_text(path)
     with _named(path, "not readable as TOML"):
-        return tomllib.loads(read_text(path))
+        return tomllib.loads(text)
 
 
 def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:

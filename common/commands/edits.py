@@ -28,7 +28,7 @@ def show_history(options: argparse.Namespace) -> int:
     paths = [path for path in files if path.stem in known]
     present = {path.stem: history.sha(store.read_bytes(path)) for path in paths if path.exists()}
     originals = {path.stem: history.sha(shipped.text(path) or b"") for path in paths}
-    console.say().print(words.events(found, present, originals, named=not options.step))
+    console.say().print(words.events(found, present, originals))
     return RIGHT
 
 
@@ -53,7 +53,8 @@ def reset(options: argparse.Namespace) -> int:
     lessons, wanted = catalog.lessons(), options.lesson or ""
     chosen = [name for name in lessons if wanted in (name, name[:2])]
     try:
-        files = shipped.files(chosen[0]) if chosen else [_file_of(wanted)]
+        folders = [catalog.LESSONS / name / part for name in chosen for part in (".", catalog.EXPERIMENTS)]
+        files = [path for path in shipped.everything() if path.parent in folders] or [_file_of(wanted)]
     except ValueError:
         numbers = ", ".join(name[:2] for name in lessons)
         given = f"LESSON={wanted}" if wanted else "no lesson is named"

@@ -1,14 +1,13 @@
 """The student's own record: every source that was run, and what came of it. Nothing in it is ever overwritten.
 
-``.workbook/sources/<sha256>/<file name>`` holds each source once, by the hash of its bytes, under its own name, so
-that it can be run from there. ``.workbook/runs/<step>/<time>-<process>-<count>.json`` holds one event each.
+``.workbook/sources/<sha256>/<file name>`` holds each source once, so that it can be run from there,
+``.workbook/runs/<step>/<time>-<process>-<count>.json`` one event each.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 import time
 from collections import Counter
@@ -22,20 +21,12 @@ from common.catalog import catalog, schema, store
 from common.catalog.schema import Digest, Name
 
 FOLDER = catalog.ROOT / ".workbook"
-_SHORTEST_HASH = 4
 _counter = itertools.count()
 
 
-class HistoryError(OSError):
-    """What is to be brought back is not there."""
-
-
 class Event(Struct, frozen=True):
-    """One thing that happened to a step's file: ``what`` is run, saved, reset or restored.
-
-    ``source`` is the SHA-256 of its bytes at the time. ``verdict`` is a run's status, ``reason`` its first finding,
-    ``figure`` what was measured of it.
-    """
+    """One thing that happened to a step's file: ``what`` is run, saved, reset or restored. ``source`` is the SHA-256
+    of its bytes; ``verdict`` a run's status, ``reason`` its first finding, ``figure`` what was measured of it."""
 
     step: Name
     source: Digest
@@ -68,22 +59,20 @@ def add(event: Event) -> None:
     """Write an event down; raises StoreError."""
     now = time.time_ns()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now // 10**9))
-    entry = to_builtins(replace(event, time=stamp))
     # sorted by name is sorted by time; process and count keep those of one moment apart
     name = f"{now:020d}-{os.getpid()}-{next(_counter)}.json"
-    store.write(FOLDER / "runs" / event.step / name, json.dumps(entry, indent=1).encode())
+    store.write_json(FOLDER / "runs" / event.step / name, to_builtins(replace(event, time=stamp)))
 
 
 def events(step: str | None = None) -> list[Event]:
-    """A step's events, or all, the oldest first, numbered from 1 within their step; a file that is none is passed
-    over."""
+    """A step's events, or all, the oldest first, numbered from 1 within their step; what is none is left out."""
     found: list[Event] = []
     counts: Counter[str] = Counter()
     for path in sorted((FOLDER / "runs").glob(f"{step or '*'}/*.json"), key=lambda path: path.name):
         with suppress(store.StoreError, schema.SchemaError):
-            event = schema.read(store.read_json(path), Event)
-            counts[path.parent.name] += 1
-            found.append(replace(event, step=path.parent.name, number=counts[path.parent.name]))
+            event, name = schema.read(store.read_json(path), Event), path.parent.name
+            counts[name] += 1
+            found.append(replace(event, step=name, number=counts[name]))
     return found
 
 
@@ -98,30 +87,29 @@ def save(path: Path) -> Path:
 
 def choose(path: Path, wanted: str | None) -> Event:
     """The event that ``wanted`` names: its number, or the start of a source's hash; by default the last source that
-    is not the file's present one. Raises HistoryError saying what there is."""
+    is not the file's present one. Raises ValueError saying what there is."""
     name, known = path.stem, events(path.stem)
     if not known:
-        raise HistoryError(f"{name}: its history is empty: nothing was run or reset yet")
+        raise ValueError(f"{name}: its history is empty: nothing was run or reset yet")
     if wanted is None:
         now = sha(store.read_bytes(path)) if path.exists() else ""
-        fitting = [event for event in known if event.source != now]
-        if not fitting:
-            raise HistoryError(f"{name}: its history has no other version than the file's present one")
-    elif wanted.isdigit() and int(wanted) <= len(known):
+        others = [event for event in known if event.source != now]
+        if not others:
+            raise ValueError(f"{name}: its history has no other version than the file's present one")
+        return others[-1]
+    fitting = [event for event in known if event.source.startswith(wanted) and len(wanted) >= 4]
+    if wanted.isdigit() and int(wanted) <= len(known):
         fitting = known[int(wanted) - 1 : int(wanted)]
-    else:
-        fitting = [event for event in known if event.source.startswith(wanted) and len(wanted) >= _SHORTEST_HASH]
-    if not fitting or (wanted and len({event.source for event in fitting}) > 1):
-        raise HistoryError(
-            f"{wanted!r} names no entry of {name}: must be a number from 1 to {len(known)}, or a "
-            f"hash's first {_SHORTEST_HASH} digits or more, as python -m common history {name} shows them"
-        )
+    if len({event.source for event in fitting}) != 1:
+        numbers, digits = f"a number from 1 to {len(known)}", "a hash's first 4 digits or more"
+        shows = f"as python -m common history {name} shows them"
+        raise ValueError(f"{wanted!r} names no entry of {name}: must be {numbers}, or {digits}, {shows}")
     return fitting[-1]
 
 
 def put_back(path: Path, source: bytes, what: str) -> str:
-    """Make ``source`` the file at ``path``, after what stands there was saved; returns the hash of what was saved, or
-    "" if there was nothing. Raises StoreError, with the file untouched, when that cannot be done."""
+    """Make ``source`` the file at ``path``; returns the hash of what stood there, which is saved first, if anything
+    did. Raises StoreError, with the file untouched."""
     saved = save(path).parent.name if path.exists() else ""
     keep(source, path.name)
     store.write(path, source)

@@ -1,8 +1,7 @@
 """The edit loop: what became of an edited step, stage by stage, the soonest told first; each run enters the history.
 
-Three lines of work go side by side, each task in a child process. One checks, first once at a small shape and then as
-:mod:`common.check.plan` has it. One compiles for a named compute capability. With a GPU, a third traces what a GPU
-lets pass; when all is done, the file is timed in turn with the shipped one.
+Side by side, in child processes, the file is checked, first at one small shape, compiled, and with a GPU also traced,
+for what a GPU lets pass; then it is timed in turn with the shipped one.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,16 +28,14 @@ from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask,
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
-FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"  # stages, in the order in which they are told
+# Stages: it compiles and is right at one shape; is right at every shape, and sound; what the compiler made of it; how
+# fast it is beside the shipped file.
+FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage found, ``seconds`` after the run began.
-
-    ``first``: it compiles and is right at one shape, or not. ``check``: it is right at every shape, and sound.
-    ``code``: what the compiler made of it. ``time``: how fast it is beside the shipped file.
-    """
+    """What one stage found, ``seconds`` after the run began: alone the first outcome that is not fine, if any."""
 
     name: str
     outcomes: list[Outcome]
@@ -46,28 +43,22 @@ class Stage:
 
     @property
     def failed(self) -> list[Outcome]:
-        """Outcomes that are not right; one that the step may refuse is none of them."""
         return [outcome for outcome in self.outcomes if not outcome.fine]
 
 
 @dataclass
 class Run:
-    """One run of a step's file as it is now.
-
-    ``version`` is what runs, whatever is saved meanwhile: copies of the file and of the edited helpers that it
-    imports. ``verdict`` is "unfinished" until it has one. ``stop`` ends the run early, from another thread.
-    """
+    """One run of a step's file as it is now. ``stop`` ends it early, from another thread."""
 
     step: Step
     preset: str
     without_gpu: bool
     stop: threading.Event = field(default_factory=threading.Event)
-    version: Rival | None = None
+    version: Rival | None = None  # what runs, whatever is saved meanwhile: copies of the file and its edited helpers
     verdict: str = "unfinished"
 
     def stages(self) -> Generator[Stage, None, None]:
-        """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it. Raises
-        StoreError where it cannot be kept."""
+        """Run, telling each stage as soon as it is known, up to the first that fails; raises StoreError."""
         began, path = time.monotonic(), self.step.path
         helpers = {helper.stem: str(history.save(helper)) for helper in shipped.edited_helpers(path)}
         copy = history.keep(store.read_bytes(path), path.name)
@@ -82,7 +73,8 @@ class Run:
                     if not outcomes:
                         continue
                     ran += outcomes
-                    stage = Stage(name, outcomes, time.monotonic() - began)
+                    failed = [outcome for outcome in outcomes if not outcome.fine][:1]
+                    stage = Stage(name, failed or outcomes, time.monotonic() - began)
                     figure = _figure(stage) or figure
                     if stage.failed:
                         self.verdict, reason = _ended(ran)
@@ -106,21 +98,17 @@ class Run:
         shapes = shapes if self.without_gpu else [full]
         lines = checking, compiling, tracing = [ThreadPoolExecutor(1) for _ in range(3)]
         try:
-            compiled = [compiling.submit(self._ran, [self._compile(shape)], False) for shape in shapes]
+            how: Any = {"architectures": [run.CODE_ARCHITECTURE], "machine_code": True, "lenient": True}
+            compiled = [compiling.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes]
             begun = checking.submit(self._ran, [first], self.without_gpu)
+            rest = checking.submit(self._ran, gpu, False)
             traced = (checking if self.without_gpu else tracing).submit(self._ran, cpu, True)
-            if self.without_gpu:
-                # it may have been traced, and found wrong: that it does not compile is told before that
-                yield FIRST, _failed(compiled[0].result()) or _told([*compiled[0].result(), *begun.result()])
-                yield CHECK, _told(traced.result())
-            else:
-                rest = checking.submit(self._ran, gpu, False)
-                yield FIRST, self._explained(begun.result()) or begun.result()
-                yield CHECK, self._explained(rest.result()) or _told([*rest.result(), *traced.result()])
-            code = [outcome for each in compiled for outcome in each.result()]
-            broken = [outcome for outcome in code if not outcome.fine]
-            if self.without_gpu or not broken:  # with a GPU it ran, whatever this compiler says
-                yield CODE, broken or [outcome for outcome in code if outcome.problem == full]
+            # it may have been traced, and found wrong: that it does not compile is told before that
+            yield FIRST, _results([*(compiled[:1] if self.without_gpu else ()), begun])
+            yield CHECK, _results([rest, traced])
+            code = _results(compiled)
+            if self.without_gpu or all(outcome.fine for outcome in code):  # with a GPU it ran, whatever this one says
+                yield CODE, [outcome for outcome in code if outcome.problem == full or not outcome.fine]
             if not self.without_gpu:
                 pair = Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
                 yield TIME, self._ran([pair], False)
@@ -130,19 +118,17 @@ class Run:
                 line.shutdown(cancel_futures=True)
 
     def _ran(self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool) -> list[Outcome]:
-        """What came of tasks, in a child process, one after the other: until one fails, or ``stop``."""
+        """What came of tasks, until one fails, or ``stop``; on the GPU with what a trace says of that one."""
         found: list[Outcome] = []
         results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop)
         for task, (_, result) in zip(tasks, results, strict=False):
             beside_gpu = without_gpu and not self.without_gpu
             found.append(run.outcome(self.step, task, result, self.preset, False, beside_gpu))
             if not found[-1].fine:
+                if isinstance(task, Check) and task.on_gpu:
+                    found[-1] = run.retell(self._check(task.problem), task.problem, found[-1])
                 break
         return found
-
-    def _explained(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """The first that fails on the GPU, with what a trace says of it; empty if none does."""
-        return [run.retell(self._check(one.problem), one.problem, one) for one in _failed(outcomes)]
 
     def _rivals(self) -> dict[str, Rival]:
         """What is timed against: the shipped file with the shipped helpers, if it is known."""
@@ -157,27 +143,24 @@ class Run:
     def _check(self, problem: Problem, **more: Any) -> Check:
         return Check(**self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more)
 
-    def _compile(self, problem: Problem) -> Compile:
-        return Compile(**self._at(problem), architectures=[run.CODE_ARCHITECTURE], machine_code=True, lenient=True)
-
     def _at(self, problem: Problem) -> dict[str, Any]:
         assert self.version is not None
         place = at(self.step, problem, Path(self.version.path))
         return {**place, "home": str(self.step.path), "helpers": self.version.helpers}
 
 
-def _failed(outcomes: list[Outcome]) -> list[Outcome]:
-    """The first that fails, if any."""
-    return [outcome for outcome in outcomes if not outcome.fine][:1]
-
-
-def _told(outcomes: list[Outcome]) -> list[Outcome]:
-    return _failed(outcomes) or outcomes
+def _results(lines: Iterable[Future[list[Outcome]]]) -> list[Outcome]:
+    """What came of each in turn, up to the first of which something is not fine."""
+    found: list[Outcome] = []
+    for line in lines:
+        found += line.result()
+        if not all(outcome.fine for outcome in found):
+            break
+    return found
 
 
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
-    """The verdict of a run, and the reason in one line: that of the first outcome that is not fine; right only if one
-    is."""
+    """The verdict of a run, and the reason in one line: those of the first outcome that is not fine, if any."""
     ran = [outcome for outcome in outcomes if not outcome.only_compiled]
     failed = [outcome for outcome in outcomes if not outcome.fine]
     if not failed and any(outcome.status == "right" for outcome in ran):
@@ -189,7 +172,7 @@ def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
 
 
 def heaviest(result: StepResult) -> Kernel | None:
-    """The main one of a compiled result's assembled kernels; None if there is none."""
+    """The main one of a compiled result's assembled kernels, if any."""
     return summaries.main_compiled(schema.read(k, Kernel) for k in result.kernels if "hot" in k)
 
 
@@ -211,9 +194,6 @@ def _figure(stage: Stage) -> str:
     return f"{figures.milliseconds(one.time.median_ms)} ms, {one.preset}"
 
 
-# --- saves ---
-
-
 class Saves:
     """Which of some ``files`` were saved since the last look."""
 
@@ -230,8 +210,7 @@ class Saves:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file is written or replaced; None while there is none, or an empty one."""
-    try:
+    with suppress(OSError):
         found = path.stat()
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if found.st_size else None
+        return (found.st_mtime_ns, found.st_size, found.st_ino) if found.st_size else None
+    return None

@@ -20,8 +20,6 @@ from common.run.messages import Outcome, Paired
 _SHOWN = 2  # faults of one shape; what follows is mostly a consequence
 _REASON_WIDTH = 60
 
-# --- what is wrong ---
-
 
 def told(outcomes: list[Outcome], width: int = 100) -> list[tuple[Outcome, str]]:
     """A complaint for each different thing that is wrong, with the outcome that it shows."""
@@ -73,24 +71,19 @@ def printed(outcomes: list[Outcome]) -> list[str]:
     return [escape(line) for line in lines]
 
 
-# --- a stage that did not fail ---
-
-
 def stage(step: str, found: Stage) -> list[str]:
     """One stage of an edited step that did not fail, as lines to print."""
-    one = found.outcomes[0]
-    more: list[str] = []
-    if found.name == loop.FIRST:
-        line = _first(found.outcomes)
-    elif found.name == loop.CHECK:
-        line, more = _checked(found.outcomes)
-    else:
-        line = _machine_code(step, one) if found.name == loop.CODE else f": {_time(one)}"
+    outcomes = found.outcomes
+    told_by = {loop.FIRST: _first, loop.CHECK: _checked, loop.CODE: _machine_code, loop.TIME: _time}
+    line = told_by[found.name](outcomes)
     lines = [f"{step}{line}  [dim]{found.seconds:.1f} s[/]"] if line else []
-    warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
+    unseen = [one for one in outcomes if one.status == "unjudged" and not one.left_out and found.name == loop.CHECK]
+    for one in unseen[:1]:
+        lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(one.message or '')}")
+    warnings = [fault for outcome in outcomes if outcome.status == "right" for fault in outcome.faults]
     for fault in warnings[:1]:
-        more += [f"  [yellow]{escape(fault.what)}[/]", *(escape(line) for line in _pointer(fault))]
-    return [*lines, *more]
+        lines += [f"  [yellow]{escape(fault.what)}[/]", *(escape(line) for line in _pointer(fault))]
+    return lines
 
 
 def _first(outcomes: list[Outcome]) -> str:
@@ -109,37 +102,36 @@ def _first(outcomes: list[Outcome]) -> str:
     return f": [green]{', '.join(what)}[/]"
 
 
-def _checked(outcomes: list[Outcome]) -> tuple[str, list[str]]:
-    """At how many shapes it is right, and whether it is sound; and why that could not be told, if so."""
+def _checked(outcomes: list[Outcome]) -> str:
+    """At how many shapes it is right, and whether it is sound."""
     right, refused = (len({str(one.problem) for one in outcomes if one.status == s}) for s in ("right", "refused"))
     more = f", refused at {refused}" if refused else ""
-    unseen = [one for one in outcomes if one.status == "unjudged" and not one.left_out]
-    sound = "" if unseen else ", and sound"
-    said = f"[green]right at {right} shapes{sound}{more}[/]" if right else f"[yellow]not judged{more}[/]"
-    why = "whether it is sound was not judged whole"
-    return f": {said}", [f"  [yellow]{why}[/]: {escape(one.message or '')}" for one in unseen[:1]]
+    sound = "" if any(one.status == "unjudged" and not one.left_out for one in outcomes) else ", and sound"
+    return f": [green]right at {right} shapes{sound}{more}[/]" if right else f": [yellow]not judged{more}[/]"
 
 
-def _machine_code(step: str, outcome: Outcome) -> str:
+def _machine_code(outcomes: list[Outcome]) -> str:
     """Instructions for a multiply-add and registers, and what the shipped version needs; nothing if unknown."""
-    kernel, shipped = loop.heaviest(outcome), records.main_kernel(records.load_code(), step)
+    one = outcomes[0]
+    kernel, shipped = loop.heaviest(one), records.main_kernel(records.load_code(), one.step.name)
     if not kernel:
         return ""
     beside = f"; the shipped version {loop.per_multiply_add(shipped).split()[0]}" if shipped else ""
-    return f" on {outcome.preset}: {loop.per_multiply_add(kernel)}, {kernel.registers} registers{beside}"
+    return f" on {one.preset}: {loop.per_multiply_add(kernel)}, {kernel.registers} registers{beside}"
 
 
-def _time(outcome: Outcome) -> str:
+def _time(outcomes: list[Outcome]) -> str:
     """How an edited step did in turn with the shipped one."""
-    where = f"on {outcome.preset}, {outcome.gpu}"
-    if outcome.pairs:
-        pair = outcome.pairs["shipped"]
+    one = outcomes[0]
+    where = f"on {one.preset}, {one.gpu}"
+    if one.pairs:
+        pair = one.pairs["shipped"]
         mine, other = (figures.milliseconds(timing.median_ms) for timing in (pair.second, pair.first))
-        return f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms {where}"
-    if outcome.timing is None:
-        return f"[yellow]not timed[/]: {escape(str(outcome.message))}"
+        return f": [bold]{ratio(pair)}[/]: {mine} ms against {other} ms {where}"
+    if one.timing is None:
+        return f": [yellow]not timed[/]: {escape(str(one.message))}"
     unknown = "the shipped version is not known: neither git nor .workbook has it"
-    return f"{figures.milliseconds(outcome.time.median_ms)} ms {where}; {unknown}"
+    return f": {figures.milliseconds(one.time.median_ms)} ms {where}; {unknown}"
 
 
 def ratio(pair: Paired) -> str:
@@ -149,26 +141,20 @@ def ratio(pair: Paired) -> str:
     return f"{pair.ratio:.2f}x the shipped version (paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}{note})"
 
 
-# --- the history ---
-
-
-def events(found: list[Event], present: dict[str, str], originals: dict[str, str], named: bool) -> Table:
-    """The history, a row for each event, with the step's name if several are ``named``.
-
-    ``present`` and ``originals`` map steps to the hash of the file as it is, and as it was shipped.
-    """
-    table = Table(*(["step"] if named else []))
-    for header in ("N", "when", "source", ""):
-        table.add_column(header, no_wrap=True)
-    table.add_column("result")
+def events(found: list[Event], present: dict[str, str], originals: dict[str, str]) -> Table:
+    """A row for each event; ``present`` and ``originals``: by step the hash of the file as it is, and as shipped."""
+    named = len({event.step for event in found}) > 1
+    table = Table(*["step"] * named, "N", "when", "source", "", "result")
+    for column in table.columns[named:-1]:
+        column.no_wrap = True
     for event in found:
-        marks = ["now"] if present.get(event.step) == event.source else []
-        marks += ["shipped"] if originals.get(event.step) == event.source else []
+        places = (("now", present), ("shipped", originals))
+        marks = [mark for mark, known in places if known.get(event.step) == event.source]
         colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
         reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", escape(event.figure), escape(reason)]
         cells = [str(event.number), when(event), event.source[:8], " ".join(marks), ": ".join(filter(None, what))]
-        table.add_row(*([event.step] if named else []), *cells)
+        table.add_row(*[event.step] * named, *cells)
     return table
 
 

@@ -1,7 +1,6 @@
 """Exercises, and grading of other people's files.
 
 Module by module:
-
     grade     the verdict on a file: what is asked of child processes, and what of it decides
     answers   predictions: read without running them, and compared
     frame     what a student may change of an exercise

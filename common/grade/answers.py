@@ -1,9 +1,8 @@
 """Grades a prediction: reads a student's numbers without running them, and compares each with the right one.
 
-The right value of an answer is written in ``spoilers.toml`` as ``fixed ARITHMETIC``, what the arithmetic comes to
-(without spaces), or as a figure of the reference GPU's record, such as ``ms PRESET STEP``: the kinds of
-:data:`common.report.figures.NAMED`. Either may end in ``within P``, a tolerance in percent. Without it a whole number
-must match exactly, and any other within 1%.
+The right value of an answer stands in ``spoilers.toml`` as ``fixed ARITHMETIC`` (without spaces), or as a figure of
+the reference GPU's record, such as ``ms PRESET STEP``: the kinds of :data:`common.report.figures.NAMED`. Either may
+end in ``within P``, a tolerance in percent: else 1%, and 0 of a whole number that is worked out.
 """
 
 from __future__ import annotations
@@ -28,16 +27,12 @@ class AnswerError(ExerciseError):
 
 @dataclass(frozen=True)
 class Expected:
-    """A right value, its tolerance in percent, and where it was measured: empty if it can be worked out.
-
-    ``shown`` is the value rounded to the digits that tables show, if they show it: what is near enough to either is
-    right, so that an answer copied from a table is.
-    """
+    """A right value. What is near enough to it, or to what tables show of it, is right."""
 
     value: float
-    within: float
-    source: str = ""
-    shown: float | None = None
+    within: float  # percent
+    source: str = ""  # where it was measured; empty if it can be worked out
+    shown: float | None = None  # with the digits of tables, if they show it
 
     @property
     def told(self) -> float:
@@ -51,8 +46,7 @@ class Expected:
         return "too low" if answer < self.value else "too high"
 
     def slip(self, answer: float, slips: Mapping[str, str]) -> str:
-        """What is said of the first of these mistakes, arithmetic and words, that comes to this answer, as nearly as
-        the right value must be met; empty if none does."""
+        """What is said of the first of these mistakes, arithmetic and words, that comes to this answer, if any."""
         near = max(self.within / 100, 1e-9)
         return next((said for text, said in slips.items() if math.isclose(answer, evaluated(text), rel_tol=near)), "")
 
@@ -74,28 +68,27 @@ def expected(text: str) -> Expected:
 
 
 def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
-    """Reasons not to pass a prediction, and what each right answer was compared with. Raises AnswerError where that
-    cannot be told."""
+    """Reasons not to pass a prediction, and what each right answer was compared with; raises AnswerError."""
     try:
         given = read(exercise.path.name, text)
     except AnswerError as error:
         return [Finding("unusable", str(error))], []
-    findings, notes = [], []
-    missing = [name for name in exercise.answers if given.get(name) is None]
-    if missing:
-        others = ", ".join(name for name in given if name not in exercise.answers)
-        said = f"; not asked for: {others}" if others else ""
-        findings.append(Finding("unanswered", f"no value yet for {', '.join(missing)}{said}"))
+    findings, notes, missing = list[Finding](), list[str](), list[str]()
     for name, words in exercise.answers.items():
         answer = given.get(name)
         if answer is None:
+            missing.append(name)
             continue
         right = expected(words)
         if off := right.compare(answer):
             said = right.slip(answer, exercise.slips.get(name, {})) or right.source
-            findings.append(Finding("wrong", f"{name} = {_shown(answer)} is {off}{f': {said}' if said else ''}"))
+            findings.append(Finding("wrong", f"{name} = {_shown(answer)} is {off}{said and ': '}{said}"))
         else:
             notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}, yours {_shown(answer)}")
+    if missing:
+        others = ", ".join(name for name in given if name not in exercise.answers)
+        said = f"no value yet for {', '.join(missing)}" + (f"; not asked for: {others}" if others else "")
+        findings.insert(0, Finding("unanswered", said))
     return findings, notes
 
 
@@ -104,12 +97,7 @@ def _shown(value: float) -> str:
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:.6g}"
 
 
-# --- numbers, read without running them ---
-
-_ARITHMETIC = (
-    ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
-    ast.Mod, ast.Pow, ast.USub, ast.UAdd,
-)  # fmt: skip
+_ARITHMETIC = ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.operator, ast.USub, ast.UAdd
 _LARGEST = 10.0**30
 _MUST = f"must be NAME = number of at most {_LARGEST:g}, or arithmetic of numbers and of names that have one"
 
@@ -120,11 +108,8 @@ def evaluated(text: str) -> float:
 
 
 def read(name: str, text: str) -> dict[str, float | None]:
-    """The names that a file's text assigns and their values: numbers, arithmetic of numbers and of names before.
-
-    None where nothing is answered yet. Raises AnswerError naming the file, by ``name``, and the line of anything
-    else.
-    """
+    """The names that a file's text assigns and their values: numbers, or arithmetic of them and of names before; None
+    if not answered yet. Raises AnswerError naming the file, by ``name``, and the line of anything else."""
     found: dict[str, float | None] = {}
     line = 1
     try:
@@ -134,8 +119,7 @@ def read(name: str, text: str) -> dict[str, float | None]:
                 case ast.Expr(ast.Constant()):  # a docstring
                     continue
                 case ast.Assign([ast.Name(target)], value) | ast.AnnAssign(ast.Name(target), _, ast.expr() as value):
-                    unanswered = isinstance(value, ast.Constant) and value.value is None
-                    found[target] = None if unanswered else _value(value, found)
+                    found[target] = None if ast.unparse(value) == "None" else _value(value, found)
                 case _:
                     raise TypeError
     except (SyntaxError, ValueError, ArithmeticError, NameError, TypeError, RecursionError, MemoryError) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from typing import Any
 
 from common.catalog import catalog, exercises, problems, store
 from common.catalog.exercises import Exercise
-from common.catalog.problems import Problem
 from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
@@ -22,32 +20,13 @@ REPORTS = ("grades.json", "grades.md")
 INSIDE = "WORKBOOK_IN_BUBBLEWRAP"  # in the environment of a grade command that runs in there
 _TRY_SECONDS = 20.0
 ISOLATED = "isolated: the files ran in bubblewrap, which has no network and writes nothing but the report"
-NOT_ISOLATED = (
-    "not isolated: each file ran with the rights of whoever graded, as bwrap is not installed or may not be used "
-    "here; see lessons/GRADING.md"
-)
-
-
-class Shipped(Exercise, frozen=True, kw_only=True):
-    """A step as an exercise: checked at its ladder's ragged shapes, and solved as it lies in its lesson."""
-
-    @property
-    def solution(self) -> str:
-        return store.read_text(self.path)
-
-    def write_solution(self) -> Path:
-        return self.path
-
-    def problems(self) -> list[Problem]:
-        return list(problems.RAGGED[self.ladder])
+_WHY = "as bwrap is not installed or may not be used here; see lessons/GRADING.md"
+NOT_ISOLATED = f"not isolated: each file ran with the rights of whoever graded, {_WHY}"
 
 
 class Submission:
-    """One file to grade, whose it is, and its path in the folder that is graded (``file``).
-
-    ``text`` is what it holds as it is made, whatever becomes of the file, with lines that end by ``\\n`` alone;
-    ``refusal`` why it has none.
-    """
+    """One file to grade, whose it is, and its path in the folder that is graded (``file``). ``text`` is what it holds
+    now, with lines that end by ``\\n`` alone; ``refusal`` why it has none."""
 
     def __init__(self, path: Path, student: str = "", file: str = "") -> None:
         self.path, self.student, self.file = path, student, file
@@ -71,33 +50,29 @@ class Submission:
 
 
 def known() -> dict[str, Exercise]:
-    """Exercises and steps by name."""
-    shipped = [
-        Shipped(
-            name=step.name, number=step.name, title=step.title, kind="tune", lesson=step.lesson, path=step.path,
-            preset=exercises.PRESETS[step.ladder], hints=(),
+    """Exercises, and steps as such, checked at their ladder's ragged shapes; by name."""
+    steps = [
+        Exercise(
+            name=step.name, number=step.name, title=step.title, kind="step", lesson=step.lesson, path=step.path,
+            shapes=tuple(map(str, problems.RAGGED[step.ladder])), preset=exercises.PRESETS[step.ladder], hints=(),
         ) for step in catalog.everything()
     ]  # fmt: skip
-    return {one.name: one for one in (*shipped, *exercises.everything())}
+    return {one.name: one for one in (*steps, *exercises.everything())}
 
 
 def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
-    """Python files of a folder, and of its sub-folders, which are named after students; and what is left out.
-
-    Hidden files, and what lies in hidden folders, are passed over unless they have an exercise's or a step's name.
-    """
-    found: list[Submission] = []
-    left_out: list[str] = []
-    names = known()
+    """Python files of a folder, and of its sub-folders, which are named after students; and what is left out. What is
+    hidden is passed over unless it has an exercise's or a step's name."""
+    found, left_out, names = list[Submission](), list[str](), known()
     for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        hidden = any(part.startswith((".", "__")) for part in inside.parts)
+        parts = path.relative_to(folder).parts
+        file, hidden = "/".join(parts), any(part.startswith((".", "__")) for part in parts)
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            left_out.append(f"{printable(inside.as_posix())}: a link, or no plain file")
+            left_out.append(f"{printable(file)}: a link, or no plain file")
         elif path.is_file() and path.suffix == ".py" and (not hidden or path.stem in names):
-            found.append(Submission(path, inside.parts[0] if len(inside.parts) > 1 else "", inside.as_posix()))
-        elif path.is_file() and not hidden and inside.as_posix() not in REPORTS:
-            left_out.append(f"{printable(inside.as_posix())}: its name does not end in .py")
+            found.append(Submission(path, parts[0] if len(parts) > 1 else "", file))
+        elif path.is_file() and not hidden and file not in REPORTS:
+            left_out.append(f"{printable(file)}: its name does not end in .py")
     return found, left_out
 
 
@@ -122,20 +97,14 @@ def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, lis
 
 def _own(path: Path) -> str:
     """The lesson that a folder of this workbook is, or whose exercises it holds; empty if neither."""
-    for lesson in catalog.lessons():
-        if path.resolve() in (catalog.LESSONS / lesson, catalog.LESSONS / lesson / "exercises"):
-            return lesson
-    return ""
-
-
-# --- the report ---
+    folder = path.resolve()
+    folder = folder.parent if folder.name == "exercises" else folder
+    return folder.name if folder.parent == catalog.LESSONS and folder.name in catalog.lessons() else ""
 
 
 def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, Path]:
-    """Write ``grades.json`` and a table, ``grades.md``, with a ``note`` below, to a folder; returns both paths.
-
-    What lies there under these names is replaced and, if it is a link, not followed. Raises OSError.
-    """
+    """Write ``grades.json`` and a table, ``grades.md``, with a ``note`` below, to a folder; returns both paths. Links
+    that lie there are not followed. Raises OSError."""
     as_json, as_table = (folder / name for name in REPORTS)
     store.write(as_json, json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n")
     header, rows = ["student", "file", "passed", "why"], []
@@ -163,19 +132,10 @@ def in_one_line(text: str, most: int = 1000) -> str:
     return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} more characters)"
 
 
-# --- shut in ---
-
-
 def bubblewrap(folder: Path, out: Path) -> list[str]:
-    """The words that run a command in bubblewrap: it reads what is there, writes to ``out`` and to a /tmp of its own
-    alone, has no network, sees no other process, and ends when this one does.
-
-    Empty where bwrap is not installed, or may not do that: in most containers, and where an administrator forbids it.
-    """
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        return []
-    words = [bwrap, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    """The words that run a command in bubblewrap: it writes to ``out`` and a /tmp of its own alone, has no network,
+    sees no other process, and ends when this one does. Empty where bwrap is missing, or may not do that."""
+    words = ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     for path in (catalog.ROOT, Path(sys.base_prefix), Path(sys.prefix), folder.resolve()):
         words += ["--ro-bind", str(path), str(path)]  # again: what lies below /tmp is hidden
     words += ["--bind", str(out.resolve()), str(out.resolve()), "--setenv", "TMPDIR", "/tmp", "--setenv", INSIDE, "1"]

@@ -14,74 +14,64 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import catalog
+from common.catalog import catalog, sources
 from common.catalog.exercises import BLANK, END, Exercise
 
-SLACK = 6  # lines beside those of the bug: there is more than one way to mend it
+SLACK = 6  # lines beside those of the bug
 FREE = {"__future__", "functools", "itertools", "math", "numba", "numpy", "typing"}  # what any kernel file may import
 _TOOLKIT = f"{catalog.LESSONS.name}.{catalog.TOOLKIT}"
 _HELPERS = {f"{_TOOLKIT}.{path.stem}" for path in (catalog.LESSONS / catalog.TOOLKIT).glob("[!_]*.py")}
 REFUSED = {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "locals", "open"}
-COPIES = {
-    "copy_to_host", "copy_to_device", "to_device", "device_array", "device_array_like", "mapped_array",
-    "managed_array",
-}  # fmt: skip
-KERNELS_ALONE = "where only kernels compute and arrays come from prepare or workspace"
-_NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+COPIES = {"copy_to_host", "copy_to_device", "to_device"}
+COPIES |= {"device_array", "device_array_like", "mapped_array", "managed_array"}
 _MODULE = re.compile(r"'(common|lessons)\.[\w.]+'")
 _FILLED = re.compile(rf"^( *)({re.escape(BLANK)}[^\n]*)\n(.*?)^ *{re.escape(END)}[^\n]*$", re.DOTALL | re.MULTILINE)
 
 
 def foreign(text: str, given: str, helpers: bool = True) -> list[str]:
     """What a kernel file has no use for, each with its line: modules beside :data:`FREE` and, unless ``helpers``, the
-    lessons' helpers; functions that open files or run texts; and in ``launch`` what computes on the host or makes
-    arrays.
-
-    What ``given`` has, the exercise's solution or the step as shipped, is free. Empty if the text is not Python:
-    importing it says so with its line.
-    """
+    lessons' helpers; functions that open files or run texts; and in ``launch`` what computes on the host. What
+    ``given``, the solution, has is free. Empty if the text is not Python: importing it says so."""
     try:
         known = {word for _, word in _foreign(_tree(given), helpers)}
         found = {(line, word) for line, word in _foreign(_tree(text), helpers) if word not in known}
-    except _NOT_PYTHON:
+    except sources.NO_PYTHON:
         return []
     return [f"line {line}: {word}" for line, word in sorted(found)]
 
 
 def _foreign(tree: ast.Module, helpers: bool) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
-        modules = []
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Import | ast.ImportFrom):
             modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            modules = ["." * node.level + (node.module or "")]
-            if node.module in (catalog.LESSONS.name, _TOOLKIT):
-                modules = [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                package = "." * node.level + (node.module or "")
+                within = package in (catalog.LESSONS.name, _TOOLKIT)
+                modules = [f"{package}.{name}" for name in modules] if within else [package]
+            for module in modules:
+                if module.partition(".")[0] not in FREE and not (helpers and module in _HELPERS):
+                    yield node.lineno, f"import of {module}"
         elif isinstance(node, ast.Name) and node.id in REFUSED:
             yield node.lineno, f"`{node.id}`"
         elif isinstance(node, ast.Constant) and _MODULE.fullmatch(repr(node.value)):
             yield node.lineno, repr(node.value)
         elif isinstance(node, ast.FunctionDef) and node.name == "launch" and node in tree.body:
             yield from _on_the_host(node)
-        for module in modules:
-            if module.partition(".")[0] not in FREE and not (helpers and module in _HELPERS):
-                yield getattr(node, "lineno", 1), f"import of {module}"
 
 
 def _on_the_host(launch: ast.FunctionDef) -> Iterator[tuple[int, str]]:
     """What ``launch`` does with elements itself: NumPy's functions, copies, new arrays, and what it stores."""
     operands = {argument.arg for argument in launch.args.args}
     for node in ast.walk(launch):
-        if not isinstance(node, ast.Attribute | ast.Subscript):
-            continue
-        name = ast.unparse(node.value)
+        does = False
         if isinstance(node, ast.Subscript):
-            does = isinstance(node.ctx, ast.Store) and name in operands
-        else:
+            does = isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in operands
+        elif isinstance(node, ast.Attribute):
             number = isinstance(getattr(np, node.attr, None), type)  # such as np.float32
-            does = (name in ("np", "numpy") and not number) or node.attr in COPIES
+            does = (ast.unparse(node.value) in ("np", "numpy") and not number) or node.attr in COPIES
         if does:
-            yield node.lineno, f"`{ast.unparse(node)}` in launch, {KERNELS_ALONE}"
+            alone = "where only kernels compute and arrays come from prepare or workspace"
+            yield getattr(node, "lineno", 1), f"`{ast.unparse(node)}` in launch, {alone}"
 
 
 def departure(exercise: Exercise, text: str) -> str | None:
@@ -91,8 +81,8 @@ def departure(exercise: Exercise, text: str) -> str | None:
         if exercise.kind == "write":
             return _around_the_blank(exercise.solution, text)
         return _of_the_bug(exercise, text) if exercise.kind == "bug" else None
-    except _NOT_PYTHON:
-        return None  # importing it says so with its line
+    except sources.NO_PYTHON:
+        return None
 
 
 def unfilled(text: str) -> str:
@@ -125,14 +115,11 @@ def _around_the_blank(given: str, text: str) -> str | None:
 
 def _of_the_bug(exercise: Exercise, text: str) -> str | None:
     old, new = ([line.strip() for line in _lines(one)] for one in (exercise.solution, text))
-    most = exercise.lines + SLACK
-    count = len(new) - len(old)
+    most, count = exercise.lines + SLACK, len(new) - len(old)
     if count <= most:  # else comparing them line by line might take long
         count = sum(max(i2 - i1, j2 - j1) for i1, i2, j1, j2 in _changes(old, new))
-        if count <= most:
-            return None
     said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
-    return f"{said}: find what is wrong, and leave the rest, names too"
+    return f"{said}: find what is wrong, and leave the rest, names too" if count > most else None
 
 
 def _changes(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
@@ -155,16 +142,17 @@ class _Bare(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         self.generic_visit(node)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            return None
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            return node if node.value.value.startswith(BLANK) else None
-        if isinstance(node, ast.AnnAssign) and node.value:
-            return ast.Assign([node.target], node.value)
-        if isinstance(node, ast.arg):
-            node.annotation = None
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                return None
+            case ast.Expr(ast.Constant(str(text))):
+                return node if text.startswith(BLANK) else None
+            case ast.AnnAssign(target, _, ast.expr() as value):
+                return ast.Assign([target], value)
+            case ast.arg():
+                node.annotation = None
+            case ast.FunctionDef():
+                node.returns = None
         return node
 
 

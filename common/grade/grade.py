@@ -1,8 +1,7 @@
 """Grades exercises and other people's kernels: passed or not, and why.
 
-A kernel is checked in a child process as ``check --file`` does it, traced, at its exercise's shapes and at fresh
-ones, on operands of a secret seed; then what its exercise limits is counted. With a GPU it is checked there, too, and
-timed where the exercise asks for a share of the floor.
+A kernel is traced in a child process at its exercise's shapes and at fresh ones, on operands of a secret seed; then
+what its exercise limits is counted. With a GPU it is checked there, too, and timed if a share of the floor is asked.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import secrets
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -23,15 +23,15 @@ from typing import Any
 
 from msgspec import structs
 
-from common.catalog import catalog, problems, shipped, sources, store
+from common.catalog import problems, shipped, sources, store
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND
-from common.grade import answers, frame
-from common.grade.folders import Shipped, Submission, in_one_line, known, printable
-from common.grade.tasks import ARCHITECTURE, READS, Count, Counted
+from common.grade import answers, frame, tasks
+from common.grade.folders import Submission, in_one_line, known, printable
+from common.grade.tasks import READS, Count, Counted
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Finding, StepResult, Task
@@ -45,8 +45,7 @@ TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and draw
 SOLUTION_SECONDS = 60.0
 MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
 SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
-# Findings that follow where a wait that never ends stopped the kernel.
-FOLLOWING = {"unwritten", "nan", "wrong", "imprecise", "stale", "unstable"}
+FOLLOWING = {"unwritten", "nan", "wrong", "imprecise", "stale", "unstable"}  # what follows an endless wait
 _ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
 
 
@@ -78,18 +77,15 @@ class Grade:
         return {**asdict(self), "passed": self.passed}
 
 
-@dataclass
 class Grader:
     """Grades files, several at a time, on a GPU with its ceilings or without. A file may take ``seconds`` for each
-    check. Fresh shapes are drawn from ``seed``, so they are the same for all who hand in."""
+    check. Fresh shapes are drawn from one seed, so they are the same for all who hand in."""
 
-    gpu: Gpu | None = None
-    ceilings: Ceilings | None = None
-    seconds: float = 60.0
-    seed: int = field(default_factory=lambda: secrets.randbits(48))
-    closing: threading.Event = field(default_factory=threading.Event)
-    drawing: dict[str, threading.Lock] = field(default_factory=dict)
-    drawn: dict[str, list[Problem]] = field(default_factory=dict)  # the fresh shapes, by exercise or step
+    def __init__(self, gpu: Gpu | None = None, ceilings: Ceilings | None = None, seconds: float = 60.0) -> None:
+        self.gpu, self.ceilings, self.seconds = gpu, ceilings, seconds
+        self.seed, self.closing = secrets.randbits(48), threading.Event()
+        self.drawn: dict[str, list[Problem]] = {}  # the fresh shapes, by exercise or step
+        self.drawing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out."""
@@ -102,9 +98,8 @@ class Grader:
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
         start, target = time.monotonic(), file.target
-        kind = "step" if isinstance(target, Shipped) else target.kind if target else "unknown"
-        names = (target.number, target.name) if target else ("", printable(file.path.stem))
-        grade = Grade(*names, kind, printable(file.student), printable(file.file or file.path.name))
+        what = (target.number, target.name, target.kind) if target else ("", printable(file.path.stem), "unknown")
+        grade = Grade(*what, printable(file.student), printable(file.file or file.path.name))
         try:
             self._judge(grade, file, target)
         except Exception as error:  # one file must not cost the verdicts on others
@@ -146,8 +141,7 @@ class Grader:
             grade.notes.append("the same code as the solution, which is fine")
 
     def _run(self, grade: Grade, folder: Path, file: Submission, target: Exercise) -> None:
-        """Fill in the grade of a kernel, up to the first reason not to pass, from what becomes of it in a folder of
-        its own: traced, compiled, and on the GPU if there is one."""
+        """Fill in the grade of a kernel, up to the first reason not to pass, from what becomes of it in a folder."""
         copy = folder / file.path.name
         copy.write_text(file.text, encoding="utf-8", newline="\n")
         place: dict[str, Any] = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": {}}
@@ -158,8 +152,8 @@ class Grader:
         if grade.kind == "step":
             place["home"] = str(target.path)
         for without_gpu in (True, False)[: 2 if self.gpu else 1]:
-            tasks = self._tasks(place, target) if without_gpu else self._tasks_on_gpu(grade, place, target)
-            for task, result in isolate.run(tasks, without_gpu, self.seconds, self.closing):
+            asked = self._tasks(place, target, without_gpu)
+            for task, result in isolate.run(asked, without_gpu, self.seconds, self.closing):
                 grade.findings += self._findings(task, result)
                 if isinstance(result, Counted):
                     grade.notes, grade.figures, grade.places = [*result.notes], dict(result.figures), result.places
@@ -170,34 +164,29 @@ class Grader:
             if not grade.figures:
                 grade.findings.append(Finding("unjudged", "the grading was ended"))
 
-    def _tasks(self, place: dict[str, Any], target: Exercise) -> Iterator[Task[Any]]:
-        """What is asked without a GPU, each once what was asked before is right."""
+    def _tasks(self, place: dict[str, Any], target: Exercise, without_gpu: bool) -> Iterator[Task[Any]]:
+        """What is asked, each once what was asked before is right."""
+        how = {} if without_gpu else {"engine": "gpu", "repeats": check.REPEATS}
         for one in target.problems():
-            yield checking(target, place, one)
-        for one in self.fresh(target):
-            yield checking(target, place, one, depth="once")
-        yield Count(**place, solution=str(target.write_solution()), architecture=_architecture(target))
-
-    def _tasks_on_gpu(self, grade: Grade, place: dict[str, Any], target: Exercise) -> Iterator[Task[Any]]:
-        """It is timed if a share of the floor is asked for, or if it is a step."""
-        for one in target.problems():
-            yield checking(target, place, one, engine="gpu", repeats=check.REPEATS)
-        if target.floor or grade.kind == "step":
+            yield checking(target, place, one, **how)
+        if without_gpu:
+            for one in self.fresh(target):
+                yield checking(target, place, one, depth="once")
+            yield Count(**place)
+        elif target.floor or target.kind == "step":
             shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
 
     def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:
-        """Reasons not to pass in a task's result, with the shape. What the tracer does not know may be what no GPU
-        takes: then Numba says what it has against it."""
+        """Reasons not to pass, with the shape. What the tracer does not know may not compile: then Numba says why."""
         if not isinstance(task, messages.Check | messages.Time):
             return _reasons(result)
         if result.status == "unjudged" and not task.on_gpu:
             place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
-            compiling = messages.Compile(**place, architectures=[_architecture(known()[task.step])])
-            built = isolate.run([compiling], True, self.seconds, self.closing)
-            crashed = [one for _, one in built if one.status == "crashed"]
+            compiling = messages.Compile(**place, architectures=[tasks.architecture(known()[task.step])])
             unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
-            result = crashed[0] if crashed else unjudged
+            built = (one for _, one in isolate.run([compiling], True, self.seconds, self.closing))
+            result = next((one for one in built if one.status == "crashed"), unjudged)
         at = "" if result.status == "unusable" else f"at {task.problem}: "
         drawn = isinstance(task, messages.Check) and task.depth == "once"
         said = ": a shape that was drawn for this grade" if drawn else ""
@@ -205,7 +194,7 @@ class Grader:
 
     def _timed(self, grade: Grade, target: Exercise, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
-        derived = self.ceilings and records.derive(problem, milliseconds, self.ceilings, target.precision)
+        derived = self.ceilings and records.derive(problem, milliseconds, self.ceilings, target.said["precision"])
         if not derived:
             return
         percent, took = derived.percent_of_floor, f"{milliseconds:.3g} ms"
@@ -220,54 +209,43 @@ class Grader:
 
     def fresh(self, target: Exercise) -> list[Problem]:
         """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
-        with self.drawing.setdefault(target.name, threading.Lock()):
+        with self.drawing[target.name]:
             if target.name not in self.drawn:
                 place = {"path": str(target.write_solution()), "ladder": target.ladder, "step": target.name}
                 drawn = fresh_shapes(target.problems(), self.seed)
-                tasks = [checking(target, place, one, depth="once") for one in drawn]
-                results = zip(drawn, isolate.run(tasks, True, SOLUTION_SECONDS, self.closing), strict=False)
-                right = (one for one, (_, result) in results if result.status == "right")
+                checks = [checking(target, place, one, depth="once") for one in drawn]
+                results = isolate.run(checks, True, SOLUTION_SECONDS, self.closing)
+                right = (one for one, (_, result) in zip(drawn, results, strict=False) if result.status == "right")
                 self.drawn[target.name] = list(itertools.islice(right, FRESH))
             return self.drawn[target.name]
 
 
 def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:
     """A check of a file in the place of an exercise, traced unless ``more`` names another engine."""
-    asked = {"seed": secrets.randbits(48), "repeats": 1, "precision": target.precision, **more}
-    return messages.Check(**place, shape=problem.shape(), algorithm=target.algorithm, **asked)
-
-
-def _architecture(target: Exercise) -> str:
-    return catalog.targets(target.requires, [ARCHITECTURE])[0]
+    asked = {"seed": secrets.randbits(48), "repeats": 1, "precision": target.said["precision"], **more}
+    return messages.Check(**place, shape=problem.shape(), algorithm=target.said["algorithm"], **asked)
 
 
 def _reasons(result: Counted | StepResult) -> list[Finding]:
-    """Reasons not to pass in a task's result: what is unsound first, as it may be the cause, without what follows if
-    a kernel was stopped; a kernel that Numba cannot compile is called that."""
+    """Reasons not to pass in a task's result: what is unsound first, as it may be the cause of the rest."""
     if result.status == "right":
         return []
-    explained = result.faults
-    if findings := result.findings:
-        unsound = [
-            Finding("unsound", f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}")
-            for one in explained if one.kind in UNSOUND
-        ]  # fmt: skip
+    if result.findings:
+        unsound = [fault for fault in result.faults if fault.kind in UNSOUND]
+        told = [Finding("unsound", f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}") for one in unsound]
         said = {"unsound"} if unsound else set()
-        said |= FOLLOWING if any(one.kind == "deadlock" for one in explained) else set()
-        return [*unsound, *(one for one in findings if one.kind not in said)]
+        said |= FOLLOWING if any(fault.kind == "deadlock" for fault in result.faults) else set()
+        return [*told, *(one for one in result.findings if one.kind not in said)]
     text = str(result.message)
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"
-    looks = "".join(f"; look at: {fault.look_at}" for fault in explained[:1] if fault.look_at)
+    looks = "".join(f"; look at: {fault.look_at}" for fault in result.faults[:1] if fault.look_at)
     return [Finding(result.status, text + looks)]
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
     """Shapes beside an exercise's ``own``: drawn, and most of them with the filter, strides, padding and dilation of
-    one of these. A kernel that is right at few shapes alone, which all can read, may be wrong at these.
-
-    What all of ``own`` leave as it is, an exercise may say is always so: a stride of 1, no padding, one channel.
-    """
+    one of these. What all of ``own`` leave as it is, such as a stride of 1, an exercise may say is always so."""
     rng = random.Random(seed)
     plain = {name: 0 if name.startswith("pad") else 1 for name in asdict(own[0])}
     free = {name for problem in own for name, value in asdict(problem).items() if value != plain[name]}

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from common.catalog import cache, catalog
+from common.catalog import cache, catalog, store
 from common.check import run
 from common.report import tasks
 from common.report.tasks import Draw
@@ -53,7 +53,7 @@ def test_a_chart_depends_on_what_draws_it_and_not_on_the_tracer(depends):
 
 def test_comments_of_the_house_change_nothing_and_code_does(tmp_path, monkeypatch, write):
     monkeypatch.setattr(catalog, "ROOT", tmp_path)
-    monkeypatch.setattr(cache, "_shown", lambda path: path.relative_to(tmp_path).as_posix())
+    monkeypatch.setattr(store, "_ROOT", tmp_path)
     texts = {}
 
     def digest(name, text):

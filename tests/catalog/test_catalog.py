@@ -47,7 +47,8 @@ def test_shipped_steps_form_a_chain_per_ladder():
 
 
 def test_shipped_steps_grow_from_what_readers_have_met_and_names_are_of_one_file():
-    steps, varied = catalog.steps(), catalog.experiments()
+    steps = catalog.steps()
+    varied = [step for step in catalog.everything() if step.experiment]
     for number, step in enumerate(steps):
         met = [one.name for one in steps[:number] if one.ladder == step.ladder or one.lesson <= step.lesson]
         assert step.builds_on in [None, *met], step.name
@@ -59,7 +60,7 @@ def test_shipped_steps_grow_from_what_readers_have_met_and_names_are_of_one_file
 
 
 def test_no_step_file_is_left_out():
-    names = [step.name for step in (*catalog.steps(), *catalog.experiments())]
+    names = [step.name for step in catalog.everything()]
     files = [
         path.stem
         for pattern in ("[0-9]*/*.py", "[0-9]*/experiments/*.py")
@@ -82,14 +83,14 @@ def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says)
 
 def test_no_step_or_exercise_is_named_in_the_harness(root):
     """What a lesson's steps are called, and which of them is shown, its own files say."""
-    names = {one.name for one in (*catalog.steps(), *catalog.experiments(), *exercises.everything())}
+    names = {one.name for one in (*catalog.everything(), *exercises.everything())}
     assert len(names) > 40
     for path in sorted((root / "common").rglob("*.py")):
         assert not names.intersection(re.findall(r"\w+", path.read_text(encoding="utf-8"))), path
 
 
 def test_every_shipped_file_loads():
-    for step in (*catalog.steps(), *catalog.experiments()):
+    for step in catalog.everything():
         assert callable(catalog.load(step.path, step.ladder).launch)
 
 
@@ -170,7 +171,7 @@ def test_a_missing_header_line_names_the_file_and_the_line(tmp_path, name, text,
 def test_an_experiment_says_which_step_it_varies(tree):
     root = tree({"01_a/gemm_x": "none"})
     tree({"01_a/experiments/gemm_x_slow": "gemm_x"}, key="Variant of")
-    (variant,) = catalog.experiments(root)
+    (variant,) = (step for step in catalog.everything(root) if step.experiment)
     assert (variant.name, variant.predecessor, variant.lesson) == ("gemm_x_slow", "gemm_x", "01_a")
     assert [step.name for step in catalog.steps(root)] == ["gemm_x"]
     assert catalog.find("gemm_x_slow", root) == variant

@@ -55,7 +55,7 @@ def test_another_right_kernel_is_no_answer(exercise):
     assert ("to write" if exercise.kind == "write" else "lines are other") in departure
 
 
-@pytest.mark.parametrize("step", [*catalog.steps(), *catalog.experiments()], ids=lambda one: one.name)
+@pytest.mark.parametrize("step", catalog.everything(), ids=lambda one: one.name)
 def test_a_copy_of_a_step_may_say_what_the_step_says(step):
     text = step.path.read_text(encoding="utf-8")
     assert frame.foreign(text, text) == []

@@ -12,7 +12,7 @@ from common.run import isolate
 from common.run.messages import Compile
 from lessons.toolkit import card
 
-FILES = [*catalog.steps(), *catalog.experiments()]
+FILES = catalog.everything()
 ASKING = [step for step in FILES if step.runs_on("8.6") and loading.ASKS in sources.hashes([step.path])]
 OTHERS = [step for step in FILES if step not in ASKING]
 TRIED = [step for kind in (ASKING, OTHERS) for step in one_of_each(kind, lambda _: "one")]

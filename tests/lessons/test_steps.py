@@ -15,7 +15,7 @@ from common.check import check
 from common.machine_code import capture
 from common.trace.trace import Tracer
 
-FILES = [*catalog.steps(), *catalog.experiments()]
+FILES = catalog.everything()
 # Threads beyond an edge may multiply what lies in shared memory uninitialised, and throw the product away.
 pytestmark = [
     pytest.mark.usefixtures("traced"),

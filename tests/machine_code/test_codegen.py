@@ -19,7 +19,7 @@ from common.run.messages import Compile
 TEXTS = texts.of("machine_code")
 
 SECONDS = 180.0
-FILES = [*catalog.steps(), *catalog.experiments()]
+FILES = catalog.everything()
 ON_PURPOSE = "gemm_naive_float64"  # a kind of its own: it shows that the search finds something
 # bytes of stack, and spilled: an experiment, whose kernel has some numbers too many for 255 registers
 SPILLED = {"conv3d_implicit_gemm_fast_division": (64, 128)}

@@ -298,7 +298,7 @@ def test_the_markers_of_machine_code(code):
 
 def test_the_shipped_record_has_every_kernels_mix():
     found = records.load_code()
-    for step in (*catalog.steps(), *catalog.experiments()):
+    for step in catalog.everything():
         for preset in (None, *problems.timed_presets(step.ladder)):
             kernel = records.main_kernel(found, step.name, preset)
             assert kernel is not None, f"{step.name}: python -m common inspect --record"

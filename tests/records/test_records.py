@@ -250,9 +250,9 @@ def test_derived_figures(problem, ms, gflops, gbs, floor_ms, kind):
 
 # --- the shipped record ---
 
-FILES = [*catalog.steps(), *catalog.experiments()]
+FILES = catalog.everything()
 PAIRS = [(step, preset) for step in catalog.steps() for preset in catalog.presets(step)]
-PAIRS += [(step, problems.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
+PAIRS += [(step, problems.DEFAULT_PRESET[step.ladder]) for step in FILES if step.experiment]
 LADDERS = dict.fromkeys(step.ladder for step in catalog.steps())
 TIMED = [preset for ladder in LADDERS for preset in problems.timed_presets(ladder)]
 
