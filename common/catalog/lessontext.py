@@ -7,7 +7,6 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from common.catalog import schema, store
-from common.catalog.schema import Count
 
 NAME = "lesson.toml"
 
@@ -20,15 +19,11 @@ class Usual(Struct, frozen=True):
 
 
 class Remark(Struct, frozen=True):
-    """What the compiler does to a step's kernel that its source does not say.
-
-    ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
-    """
+    """What the compiler does to a step's kernel that its source does not say."""
 
     step: str
     kernel: str
     text: str
-    merged: dict[str, Count] = field(default_factory=dict)
 
 
 class Epilogues(Struct, frozen=True):

@@ -11,7 +11,7 @@ from common.catalog import limits
 from common.trace import views
 from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
-from common.trace.races import Moment, Shadow
+from common.trace.races import Access, Shadow, picked_stamps
 from common.trace.state import Log, State
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View, Wrong, beyond
@@ -98,10 +98,10 @@ class Storage:
         tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * self.dtype.itemsize * width)]
         count = mask.count if lanes is mask.bits else int(np.count_nonzero(lanes))
         tally.add(count, self._cost(state, place, width, op, lanes))
-        if len(tally.seen) < ledger.kept:
+        if len(tally.seen) < ledger.options.kept:
             asked = self._position(place) - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
             rows, bits = np.broadcast_to(asked, mask.bits.shape).reshape(-1, WARP), lanes.reshape(-1, WARP)
-            warps = np.flatnonzero(bits.any(axis=1))[: min(_WARPS_KEPT, ledger.kept - len(tally.seen))]
+            warps = np.flatnonzero(bits.any(axis=1))[: min(_WARPS_KEPT, ledger.options.kept - len(tally.seen))]
             tally.seen += [TracedRequest(warp, _asked(rows[warp], bits[warp])) for warp in warps.tolist()]
         if not self.sampled:
             return
@@ -110,7 +110,7 @@ class Storage:
             bits = mask.bits.reshape(-1, WARP)
             warp = int(np.argmax(bits.sum(axis=1)))
             tally.sample = _asked(places.reshape(-1, WARP)[warp], bits[warp])
-        if view.name in ledger.watched:
+        if view.name in ledger.options.watched:
             lanes = mask.bits & (state.lane_numbers < state.lanes_per_block)
             threads = state.lane_numbers[lanes].tolist()
             ledger.events.append(TracedEvent(line, kind, view.name, width, places[lanes].tolist(), threads))
@@ -149,29 +149,30 @@ class Global(Storage):
     def forget(self) -> None:
         self._log = self._shadow = None
 
-    def _begun(self, state: State, lanes: Bools | Ints, line: int) -> tuple[Shadow, Moment]:
+    def _begun(self, state: State, view: View, places: Ints, lanes: Ints, line: int) -> tuple[Shadow, Access]:
         """The accesses so far, and one that these lanes make now."""
         if self._log is not state.log:  # no argument is this array: the kernel has it from a tuple or a closure
             self.begin(state.log, True)
         if self._shadow is None:
             self._shadow = Shadow(len(self.data), state.log)
-        return self._shadow, self._shadow.moment(state, lanes, line)
+        event, stamps = state.log.add(line, state.stamps, state.first_ordinal), picked_stamps(state.stamps, lanes)
+        own = state.ordinals(lanes)
+        return self._shadow, Access(state, view, places, own, stamps, state.stamps_of, event, line)
 
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         if self._watched:
-            shadow, now = self._begun(state, lanes, line)
-            shadow.read(state, view, picked(at, lanes), now)
+            who = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
+            shadow, now = self._begun(state, view, picked(at, lanes), who, line)
+            shadow.read(now)
 
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.require_writable(state, view, line)
-        shadow, now = self._begun(state, lanes, line)
-        places = at[lanes]
-        if state.reversed:
-            places, now = places[::-1], now.backward()
-        shadow.atomic(state, view, places, now)
+        who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
+        shadow, now = self._begun(state, view, at[who], who, line)
+        shadow.atomic(now)
         state.log.meet(now.who, now.stamps, now.event)
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
@@ -183,15 +184,16 @@ class Global(Storage):
             if state.tainted is not None:
                 views.reveal(state, value, f"is stored to {view.name} in line {line}")
             places, chosen = ordered(state, place + v, value, lanes, self.dtype)
-            self._put(state, view, places, lanes, chosen, line)
+            who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
+            self._put(state, view, places, who, chosen, line)
 
     def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
         self.require_writable(state, view, line, lane)
         self._put(state, view, places, np.full(len(places), lane), values, line)
 
-    def _put(self, state: State, view: View, places: Ints, lanes: Any, values: Any, line: int) -> None:
-        shadow, now = self._begun(state, lanes, line)
-        shadow.write(state, view, places, values, self.data, now.backward() if state.reversed else now)
+    def _put(self, state: State, view: View, places: Ints, who: Ints, values: Any, line: int) -> None:
+        shadow, now = self._begun(state, view, places, who, line)
+        shadow.write(now, values, self.data)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True

@@ -35,7 +35,7 @@ from common.run import stages
 from common.run.messages import Status
 from common.trace import host
 from common.trace.functions import scope_of
-from common.trace.messages import ScriptResult, TracedKernel
+from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import Launch, MistakeError, TraceError
 from common.trace.trace import Tracer
 from common.trace.values import cast
@@ -59,7 +59,7 @@ class Program:
 
     def __init__(self, stop: bool = False, kept: int = 0) -> None:
         self.tracer = Tracer(recording=True)
-        self.tracer.kept = kept
+        self.tracer.options = TraceOptions(kept=kept)
         self.stop = stop
         self.notes: set[str] = set()  # these three: as ScriptResult has them
         self.unknown: list[str] = []

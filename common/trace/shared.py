@@ -11,7 +11,7 @@ import numpy as np
 from common.trace import views
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
 from common.trace.memory import Storage, one_address, ordered, picked, poisoned
-from common.trace.races import Moment, Shadow, picked_stamps
+from common.trace.races import Access, Shadow, picked_stamps
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
 from common.trace.views import Offsets, View, Wrong
@@ -116,11 +116,6 @@ class Shared(Storage):
         """A copy that nobody has waited for may arrive after this barrier as well."""
         self.accesses.append(_Access("write", at, lanes, line, stamps, value))
 
-    def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
-        merged = state.ledger.merged.get(view.name, 0) if op == "read" and width == 1 else 0
-        if not merged or not np.any(place % merged):  # otherwise it comes with the neighbour before it
-            super().record(state, view, place, merged or width, op, line, lanes)
-
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
         words = width * self.dtype.itemsize // WORD_BYTES or 1
         if type(place) is int and words == 1:
@@ -165,14 +160,15 @@ class Shared(Storage):
                 known = changed[places]
                 places, who = places[known], who[known]
             stamps = partial(picked_stamps, one.stamps)
-            now = Moment(who, stamps(who), stamps, log.add(one.line, one.stamps, 0), one.line)
+            event = log.add(one.line, one.stamps, 0)
+            now = Access(state, view, places, who, stamps(who), stamps, event, one.line)
             if one.op == "read":
-                shadow.read(state, view, places, now)
+                shadow.read(now)
             elif one.op == "atomic":
-                shadow.atomic(state, view, places, now)
+                shadow.atomic(now)
             else:
                 values = np.broadcast_to(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
-                shadow.write(state, view, places, values, content, now)
+                shadow.write(now, values, content)
                 content[places] = values
 
 

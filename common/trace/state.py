@@ -33,18 +33,6 @@ class Event(NamedTuple):
     base: int
 
 
-def apart(
-    lanes_per_block: int, first: Ints, second: Ints, then: tuple[Any, Any], now: tuple[Any, Any]
-) -> tuple[Bools, Bools]:
-    """For threads: are they of different blocks; are they of one block, and no barrier lies between? ``then`` holds
-    the stamps of both at the first's access, ``now`` at the second's. Lanes of a warp need a syncwarp of both."""
-    other_block = first // lanes_per_block != second // lanes_per_block
-    same_turn = (np.asarray(then[0]) >> BARRIER) == (np.asarray(now[1]) >> BARRIER)
-    one_warp = first // WARP == second // WARP
-    both_came = (np.asarray(then[0]) != now[0]) & (np.asarray(then[1]) != now[1])
-    return other_block, ~other_block & (first != second) & same_turn & ~(one_warp & both_came)
-
-
 class Met(NamedTuple):
     """Threads of a block, with their stamps, that have called threadfence or changed something atomically."""
 
@@ -251,19 +239,15 @@ class State:
         self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
 
     @staticmethod
-    def axes(numbers: Any, extents: Point) -> list[Value]:
-        x, y, _ = extents
-        parts = [numbers % x, numbers // x % y, numbers // (x * y)]
-        return [0 if extent == 1 else part for part, extent in zip(parts, extents, strict=True)]
+    def axes(numbers: Any, extents: Point) -> tuple[Value, Value, Value]:
+        x, y, z = extents
+        return (numbers % x if x > 1 else 0), (numbers // x % y if y > 1 else 0), (numbers // (x * y) if z > 1 else 0)
 
     def thread_of(self, lane: int) -> Point:
-        thread = lane % self.lanes_per_block
-        x, y, _ = self.block
-        return thread % x, thread // x % y, thread // (x * y)
+        return self.axes(lane % self.lanes_per_block, self.block)
 
     def block_of(self, ordinal: int) -> Point:
-        at, (x, y, _) = int(np.concatenate(self.ran)[ordinal // self.lanes_per_block]), self.grid
-        return at % x, at // x % y, at // (x * y)
+        return self.axes(int(np.concatenate(self.ran)[ordinal // self.lanes_per_block]), self.grid)
 
     def ordinals(self, lanes: Bools | Ints) -> Ints:
         return self.lane_numbers[lanes] + self.first_ordinal

@@ -163,11 +163,8 @@ class Tracer:
     ) -> None:
         self.order, self.recording, self.multiprocessors = order, recording, multiprocessors
         self.asked = False
-        self.watched: frozenset[str] = frozenset()  # these three: see :func:`run`
-        self.merged: dict[str, int] = {}
-        self.kept = 0
+        self.options = messages.TraceOptions()
         self.ledgers: dict[Callable[..., Any], Ledger] = {}
-        self._launched: dict[Callable[..., Any], list[tuple[Point, Point]]] = {}
         self._executors: dict[Any, Executor] = {}
         self._stack: list[Any] = []
 
@@ -193,11 +190,11 @@ class Tracer:
 
     def forget(self) -> None:
         """Begin to report anew; kernels stay compiled."""
-        self.ledgers, self._launched = {}, {}
+        self.ledgers = {}
 
     def reports(self) -> list[TracedKernel]:
         """What each kernel did in all launches since the last ``forget``."""
-        return [report(function, self._launched[function], ledger) for function, ledger in self.ledgers.items()]
+        return [report(function, ledger) for function, ledger in self.ledgers.items()]
 
     def faults(self) -> list[Fault]:
         return [fault for kernel in self.reports() for fault in kernel.faults]
@@ -211,12 +208,20 @@ class Tracer:
         ``quiet``: without recording; ``alone``: one block after the other."""
         function = launch.function
         ledger = self.ledgers.setdefault(function, Ledger())
-        ledger.watched, ledger.merged, ledger.kept = self.watched, self.merged, self.kept
-        ledger.recording = self.recording and not quiet
+        ledger.options, ledger.recording = self.options, self.recording and not quiet
         if not quiet:
-            self._launched.setdefault(function, []).append((launch.grid, launch.block))
+            ledger.launches.append((launch.grid, launch.block))
         back: list[tuple[Any, DeviceArray]] = []
-        executor, arguments = self._executor(launch, ledger, back)
+        names, given = list(inspect.signature(function).parameters), len(launch.arguments)
+        if given != len(names):
+            raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
+        arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=True)]
+        key = (function, *map(kind, arguments))
+        if key in self._executors:
+            self._executors[key].configure(launch, ledger)
+        else:
+            self._executors[key] = Executor(launch, ledger)
+        executor = self._executors[key]
         ledger.in_turn = executor.has_engines
         lanes = _LANES_OF_TEAMS if executor.has_engines else _LANES_AT_ONCE
         at_once = 1 if alone else max(1, lanes // (executor.lanes_per_block * executor.cluster))
@@ -227,20 +232,6 @@ class Tracer:
         for host, copied in back:
             host[...] = np.asarray(copied)
         return blocks is None
-
-    def _executor(
-        self, launch: Launch, ledger: Ledger, back: list[tuple[Any, DeviceArray]]
-    ) -> tuple[Executor, list[Any]]:
-        names, given = list(inspect.signature(launch.function).parameters), len(launch.arguments)
-        if given != len(names):
-            raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
-        arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=True)]
-        key = (launch.function, *map(kind, arguments))
-        if key in self._executors:
-            self._executors[key].configure(launch, ledger)
-        else:
-            self._executors[key] = Executor(launch, ledger)
-        return self._executors[key], arguments
 
     def _require_resident(self, launch: Launch) -> None:
         """Raise LaunchLimitError unless all blocks fit the GPU at once."""
@@ -253,22 +244,16 @@ class Tracer:
 
 
 def run(
-    module: ModuleType, problem: Problem, block: Point | None = None, every: bool = False,
-    tile: dict[str, int] | None = None, watched: Iterable[str] = (), merged: dict[str, int] | None = None,
-    kept: int = 0, order: Order = "forward", recording: bool = True,
-) -> Traced:  # fmt: skip
-    """Trace a step on integers. Raises TraceError for what the tracer does not know.
-
-    Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
-    cluster, or with ``every`` all blocks of all launches. ``watched``: arrays whose accesses by the first block are
-    kept. ``merged``: shared arrays whose 32-bit reads are counted as the compiler makes them, so many words at a
-    time. ``kept``: requests of each access that are kept. ``order`` and ``recording``: see :class:`Tracer`.
-    """
+    module: ModuleType, problem: Problem, *, order: Order = "forward", recording: bool = True, **asked: Any
+) -> Traced:
+    """Trace a step on integers, as :class:`common.trace.messages.TraceOptions` are asked for; ``order`` and
+    ``recording``: see :class:`Tracer`. Raises TraceError for what the tracer does not know."""
     tracer = Tracer(order, recording)
-    tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept
+    options = tracer.options = messages.TraceOptions(**asked)
+    block, tile = options.block, options.tile
     a, b = (allocate(one.shape, one.dtype, one) for one in inputs.integers(problem, 0))
     output = allocate(problem.output_shape, problem.output_dtype)
-    if every:
+    if options.every:
         with tracer:
             BoundStep(module, problem, tile).run(a, b, output)
         return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(output))
@@ -302,7 +287,7 @@ def run(
 
 
 def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> messages.Trace:
-    """A child's task that traces a step, or ``file`` in its place, with the options of :func:`run`."""
+    """A child's task that traces a step, or ``file`` in its place."""
     return messages.Trace(**at(step, problem, file), options=messages.TraceOptions(**options))
 
 

@@ -17,7 +17,7 @@ from common.catalog import codes
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
-from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
+from common.trace.hopper.layouts import Descriptor, encoded
 from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent
 from common.trace.intrinsics import one_number
@@ -45,13 +45,16 @@ class Form(NamedTuple):
 
 
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
-F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
-TF32 = Form("wgmma_tf32", 8, FLOAT32)
 E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=codes.E4M3)
-BF16 = Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16)
 INT32 = np.dtype(np.int32)
-S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
-SPARSE = Form("wgmma_sp_f16", 32, np.dtype(np.float16), sparse=True)
+_IN_TILES = (  # with A in tiles alone
+    E4M3, Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16),
+    Form("wgmma_sp_f16", 32, np.dtype(np.float16), sparse=True),
+)  # fmt: skip
+_BOTH = (  # with A in tiles, or in registers
+    F16, Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True), Form("wgmma_tf32", 8, FLOAT32),
+    Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8)),
+)  # fmt: skip
 
 
 class Sums:
@@ -151,13 +154,8 @@ class Product:
             self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             if not found.swizzle:
                 return None
-        within = found.start % (8 * found.swizzle)
-        if along_n:
-            places = along_rows(depth, rows, size, within, found.leading, found.stride, found.swizzle)
-        else:
-            places = along_k(rows, depth, size, within, found.stride, found.swizzle)
-            places = places if side == "A" else places.T
-        places = places + (found.start - within) // size
+        places = layouts.operand(*((depth, rows) if along_n else (rows, depth)), size, found)
+        places = places.T if side == "B" and not along_n else places
         last, storage = int(places.max()), self.tiles.storage
         if last >= storage.size:
             text = f"{self.tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
@@ -238,16 +236,9 @@ class Product:
 def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: Form, **named: Any) -> None:
     """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; A may be ``frag`` from j on. Where not ``add``,
     the product takes the sums' place."""
-    names = ["frag", "j", "tiles", "b", "N"] if form.registers else ["tiles", "a", "b", "N"]
+    names = [*(("frag", "j", "tiles") if form.registers else ("tiles", "a")), "b", "N"]
     names += ["places", "half", "add"] if form.sparse else ["add"]
-    asked = {
-        "add": True,
-        "j": 0,
-        "places": 0,
-        "half": 0,
-        **dict(zip(names[: len(given)], given, strict=True)),
-        **named,
-    }
+    asked = {"add": True, "j": 0, "places": 0, "half": 0, **dict(zip(names, given, strict=False)), **named}
     tiles, columns, first, j = asked["tiles"], int(asked["N"]), as_offset(i), as_offset(asked["j"])
     if type(first) is not int:
         raise state.error(line, f"{form.name} takes registers at an index known when compiling")
@@ -330,8 +321,7 @@ def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Val
     return encoded(start, leading, stride)
 
 
-_BOTH = [F16, F16_ROWS, TF32, S8]  # with A in tiles, or in registers
-for _form in (E4M3, BF16, SPARSE, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
+for _form in (*_IN_TILES, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
     on_engines(partial(_multiply, form=_form), _form.name)
 
 
