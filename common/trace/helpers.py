@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from common.catalog import codes
 from common.trace import values, views
-from common.trace.cost import LEFT_OVER, PAST_L1, ROWS, WARP, Bools, Ints
+from common.trace.cost import PAST_L1, ROWS, WARP, Bools, Ints
 from common.trace.intrinsics import Code, intrinsic, one_number
 from common.trace.records import shared_memory
 from common.trace.shared import Shared
@@ -113,7 +113,7 @@ def copy(
     for v, value in enumerate(found):
         at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
         storage.pending[at[lanes]] = True
-        storage.noted_write(state, shared, at, lanes, value, line)
+        storage.noted(state, shared, "write", at, lanes, line, value)
         state.copies.append(Copy(storage, shared, at, lanes, value, line, state.groups))
 
 
@@ -135,7 +135,7 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
             storage.pending[places] = False
             storage.data[places] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
             storage.written[places] = True
-            storage.noted_write(state, copy.view, copy.place, lanes, copy.value, copy.line)
+            storage.noted(state, copy.view, "write", copy.place, lanes, copy.line, copy.value)
         if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
             left.append(replace(copy, lanes=copy.lanes & ~lanes))
     state.copies = left
@@ -152,12 +152,6 @@ def commit_group(state: State, line: int) -> None:
 
 
 intrinsic(wait_async, "wait_group")
-
-
-def end_copies(state: State) -> None:
-    for copy in state.copies:
-        text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
-        state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
 
 
 # --- what the lanes of a warp hold of matrices ---

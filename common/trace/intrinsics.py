@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -149,7 +149,7 @@ class Cuda:
             setattr(self, name, Intrinsic(function))
         self.shared = SimpleNamespace(array=Intrinsic(shared_memory))
         self.local = SimpleNamespace(array=Intrinsic(local_memory))
-        grid = SimpleNamespace(sync=Intrinsic(grid_barrier))
+        grid = SimpleNamespace(sync=Intrinsic(races.pass_grid_barrier))
         self.cg = SimpleNamespace(this_grid=Intrinsic(lambda state, line: grid))
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
         self.atomic = SimpleNamespace(
@@ -159,7 +159,7 @@ class Cuda:
         )
         self.fp16 = SimpleNamespace(**{name: _half(function) for name, function in _HALF.items()})
 
-    def place(self, blocks: list[Value]) -> None:
+    def place(self, blocks: Iterable[Value]) -> None:
         """The blocks that run now, by axis."""
         state = self._state
         across = [b if type(b) is int else int(b[0]) if len(b) == 1 else b[state.block_number] for b in blocks]
@@ -194,12 +194,6 @@ def barrier(state: State, line: int) -> None:
         state.engines.teams.wait(line)
     else:
         races.pass_barrier(state, line)
-
-
-def grid_barrier(state: State, line: int) -> None:
-    if state.has_engines:
-        raise state.unknown(line, "a barrier of the whole grid is not traced beside barriers that count bytes")
-    races.pass_grid_barrier(state, line)
 
 
 def _count(state: State, line: int, predicate: Value) -> Ints:

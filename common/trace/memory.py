@@ -122,14 +122,14 @@ class Global(Storage):
     space = "global"
     unset_look_at = "what this line reads: a launch finds in its output, and in what it allocates, nothing of use"
 
-    def __init__(self, data: Array, written: Bools | None, address: int) -> None:
+    def __init__(self, data: Array, written: Bools | None, address: int, pitch: int = 0, apart: int = 0) -> None:
+        """``pitch``: bytes from an element to the next; ``apart``: see :meth:`common.trace.records.Records.field`."""
         super().__init__(data, written, 256)
-        self.address = address
+        self.address, self.pitch, self.apart = address, pitch or self.dtype.itemsize, apart
         self._log: Log | None = None  # of the launch
         self._shadow: Shadow | None = None
         self._watched = False  # may the kernel write here
         self.read_only = False  # an input of the step
-        self.pitch = self.dtype.itemsize  # bytes from an element to the next
 
     def require_writable(self, state: State, view: View, line: int, lane: int | None = None) -> None:
         """A fault if kernels are only to read this, even where they write what was there."""
@@ -164,7 +164,7 @@ class Global(Storage):
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         if self._watched:
-            who = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
+            who: Any = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
             shadow, now = self._begun(state, view, picked(at, lanes), who, line)
             shadow.read(now)
 
@@ -185,13 +185,9 @@ class Global(Storage):
                 views.reveal(state, value, f"is stored to {view.name} in line {line}")
             places, chosen = ordered(state, place + v, value, lanes, self.dtype)
             who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
-            self._put(state, view, places, who, chosen, line)
+            self.put(state, view, places, who, chosen, line)
 
-    def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
-        self.require_writable(state, view, line, lane)
-        self._put(state, view, places, np.full(len(places), lane), values, line)
-
-    def _put(self, state: State, view: View, places: Ints, who: Ints, values: Any, line: int) -> None:
+    def put(self, state: State, view: View, places: Ints, who: Ints, values: Any, line: int) -> None:
         shadow, now = self._begun(state, view, places, who, line)
         shadow.write(now, values, self.data)
         self.data[places] = values

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace.cost import WARP, Bools, Ints
+from common.trace.cost import LEFT_OVER, WARP, Bools, Ints
 from common.trace.state import BARRIER, Log, State
 from common.trace.views import View
 
@@ -239,6 +239,8 @@ def pass_barrier(state: State, line: int) -> None:
 
 def pass_grid_barrier(state: State, line: int) -> None:
     """The active lanes come to a barrier of the whole grid, all of whose blocks run now."""
+    if state.has_engines:
+        raise state.unknown(line, "a barrier of the whole grid is not traced beside barriers that count bytes")
     absent = np.where(_of_blocks(state), state.waiting.bits, state.all.bits) & ~state.mask.bits
     if absent.any():  # a block may lose threads
         skipped(state, line, absent, barrier="barrier of the whole grid")
@@ -256,8 +258,8 @@ def _pass(state: State, present: Bools | None) -> None:
     passed, left = ((state.stamps >> BARRIER) + 1) << BARRIER, state.all.bits & ~state.waiting.bits
     state.stamps = passed if present is None else np.where(present, passed, state.stamps)
     state.left = left if present is None else np.where(present, left, state.left)
-    for one in state.copies:  # it may arrive at any time until it is waited for
-        one.storage.still_under_way(one.place, one.lanes, one.value, one.line, state.stamps)
+    for one in () if state.has_engines else state.copies:  # it may arrive at any time until it is waited for
+        one.storage.noted(state, one.view, "write", one.place, one.lanes, one.line, one.value)
 
 
 def settle(state: State, present: Bools | None) -> None:
@@ -271,6 +273,9 @@ def end(state: State) -> None:
     for line, lanes in state.absent.items():
         if lanes.any():
             skipped(state, line, lanes)
+    for copy in state.copies:
+        text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
+        state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
 
 
 def skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:

@@ -68,20 +68,11 @@ class Record:
             self.store(state, name, value, line)
 
 
-class _Field(Global):
-    """One field of all records of an allocation."""
-
-    def __init__(self, data: Any, address: int, pitch: int, apart: int) -> None:
-        super().__init__(data, None, address)
-        self.pitch, self.apart = pitch, apart
-
-
 class Records(Global):
     """An allocation of records in global memory, or those that are a field of others."""
 
     def __init__(self, data: Any, written: Bools | None, address: int, pitch: int = 0) -> None:
-        super().__init__(data, None, address)
-        self.pitch = pitch or self.pitch
+        super().__init__(data, None, address, pitch)
         self._fields: dict[str, Any] = {}
 
     def field(self, name: str) -> Any:
@@ -95,12 +86,12 @@ class Records(Global):
         kind, offset = self.dtype.fields[name][:2]
         data, address, size = self.data[name], self.address + int(offset), kind.base.itemsize
         if not kind.subdtype:
-            return Records(data, None, address, self.pitch) if kind.names else _Field(data, address, self.pitch, 0)
+            return (Records if kind.names else Global)(data, None, address, self.pitch)
         if self.pitch % size or kind.base.names:
             return None
         count = (len(data) - 1) * self.pitch // size + math.prod(kind.shape) if len(data) else 0
         flat = np.lib.stride_tricks.as_strided(data if count else data.reshape(-1), (count,), (size,))
-        return _Field(flat, address, size, self.pitch // size)
+        return Global(flat, None, address, size, self.pitch // size)
 
     def read(
         self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
@@ -122,23 +113,21 @@ class OwnRecords:
     def __init__(self, dtype: Any, size: int, make: Callable[[int, Any], Any]) -> None:
         self.dtype: Any = np.dtype(dtype)
         self._size, self._make = size, make
-        self._made: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
 
-    def field(self, name: str) -> Any:
-        if name not in self._made:
-            kind = self.dtype.fields[name][0]
-            apart = math.prod(kind.shape)
-            if kind.names:
-                self._made[name] = OwnRecords(kind, self._size, self._make)
-            else:
-                self._made[name] = self._make(self._size * apart, kind.base)
-                self._made[name].apart = apart
-        return self._made[name]
+    field, read, write = Records.field, Records.read, Records.write
 
-    read, write = Records.read, Records.write
+    def _made(self, name: str) -> Any:
+        kind = self.dtype.fields[name][0]
+        if kind.names:
+            return OwnRecords(kind, self._size, self._make)
+        apart = math.prod(kind.shape)
+        made = self._make(self._size * apart, kind.base)
+        made.apart = apart
+        return made
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
-        for name, storage in self._made.items():
+        for name, storage in self._fields.items():
             if isinstance(storage, Shared | OwnRecords):
                 own = View(storage, view.start, view.shape, view.strides, f"{view.name}.{name}")
                 storage.settle(state, own, present)
@@ -188,14 +177,13 @@ def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> Vi
                 one.written[:] = one.complete = True
         state.shared[key] = View.of(storage, extents)
     storage = state.shared[key].storage
-    if not state.sites:
-        state.sites[state.here()] = state.shared[key]
-    if state.here() not in state.sites:
-        state.sites[state.here()] = View.of(storage, extents)
-        names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
-        for one in () if state.has_engines or kind.names else state.sites.values():
-            one.storage.names = names = names or Names(storage.data.nbytes)
-    view: View = state.sites[state.here()]
+    if (here := state.here()) not in state.sites:
+        state.sites[here] = View.of(storage, extents) if state.sites else state.shared[key]
+        if len(state.sites) > 1 and not (state.has_engines or kind.names):
+            names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
+            for one in state.sites.values():
+                one.storage.names = names = names or Names(storage.data.nbytes)
+    view: View = state.sites[here]
     return view
 
 

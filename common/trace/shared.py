@@ -78,7 +78,7 @@ class Shared(Storage):
             state.fault("copy-not-awaited", line, view.name, text, early)
         if self.names is not None:
             self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
-        self.noted_read(state, view, at, lanes, line)
+        self.noted(state, view, "read", at, lanes, line)
         self._read_lanes += len(lanes)
         if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
             kept: dict[Any, _Access] = {}
@@ -93,7 +93,7 @@ class Shared(Storage):
         for v, value in enumerate(values):
             at, before = self.flat_offset(place + v), value
             value = cast(value, self.dtype)
-            self.noted_write(state, view, at, lanes, value, line)
+            self.noted(state, view, "write", at, lanes, line, value)
             places, chosen = ordered(state, at, value, lanes, self.dtype)
             self.data[places] = chosen
             if self.names is not None:
@@ -106,15 +106,8 @@ class Shared(Storage):
             elif not self.complete:
                 self.written[places] = True
 
-    def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        self.accesses.append(_Access("read", at, lanes, line, state.stamps))
-
-    def noted_write(self, state: State, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
-        self.accesses.append(_Access("write", at, lanes, line, state.stamps, value))
-
-    def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
-        """A copy that nobody has waited for may arrive after this barrier as well."""
-        self.accesses.append(_Access("write", at, lanes, line, stamps, value))
+    def noted(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+        self.accesses.append(_Access(op, at, lanes, line, state.stamps, value))
 
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
         words = width * self.dtype.itemsize // WORD_BYTES or 1
@@ -124,7 +117,7 @@ class Shared(Storage):
         return state.ledger.cost("shared", asked, lanes, words, op)
 
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
-        self.accesses.append(_Access("atomic", at, lanes, line, state.stamps))
+        Shared.noted(self, state, view, "atomic", at, lanes, line)
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         """Find races since the last barrier, at one of the blocks with the lanes ``present`` (None: of all)."""

@@ -188,35 +188,27 @@ class Tiles(Shared):
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
-    def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        who, places = self._alone(state, at, lanes)
-        agent = Agent(state, view, who, line, "read")
-        self._written_before(agent, places)
-        self._note(agent, places, ACCESS, state.engines.clocks.now[who // WARP])
-
-    def _alone(self, state: State, at: Any, lanes: Bools) -> tuple[Ints, Ints]:
-        """Lanes access the tiles, and have not met the others of their warp since; their numbers, and where."""
-        state.engines.clocks.alone |= lanes
-        who = np.flatnonzero(lanes)
-        return who, spread(at, lanes.shape)[who]
-
-    def noted_write(self, state: State, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
-        who, places = self._alone(state, at, lanes)
+    def noted(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+        clocks, who = state.engines.clocks, np.flatnonzero(lanes)
+        clocks.alone |= lanes
+        places = spread(at, lanes.shape)[who]
+        if op == "read":
+            agent = Agent(state, view, who, line, "read")
+            self._written_before(agent, places)
+            self._note(agent, places, ACCESS, clocks.now[who // WARP])
+            return
         values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
         agent = Agent(state, view, who, line, "written")
         self._written_before(agent, places, changed)
         self._read_before(agent, places, changed)
-        self._put(places, who // WARP, state.engines.clocks.now[who // WARP], who, line)
+        self._put(places, who // WARP, clocks.now[who // WARP], who, line)
         self.stamp[places] = picked_stamps(state.stamps, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
         if beaten.any():
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
             self._tell("race", agent, places, beaten, _MET % "written at once by thread {other}")
-
-    def still_under_way(self, *_: Any) -> None:
-        """Nothing: whoever reads it before it has arrived is found by ``pending``."""
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         self.complete = self.complete or bool(self.written.all())
@@ -236,11 +228,9 @@ class Tiles(Shared):
         self._tell("read-before-write", agent, places, ~self.written[places] & ~early, _UNSET)
         by_threads = self.fenced[places] != 0
         self._written_before(agent, places[~by_threads])
-        self._fenced_before(agent, places[by_threads])
         self._note(agent, places, kind, number)
-
-    def _fenced_before(self, agent: Agent, places: Ints) -> None:
-        """A fault where a thread wrote, and the agent does not know that it called fence_async since."""
+        # a thread must have called fence_async since it wrote, as the agent must know
+        places = places[by_threads]
         unfenced = self.fenced[places] > agent.known(self.column[places])
         if agent.row is None:  # one lane's, of a warp whose others have fenced, with no syncwarp since
             others = (self.column[places] == agent.lane // WARP) & (self.lane[places] != agent.lane)

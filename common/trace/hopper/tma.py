@@ -83,8 +83,9 @@ class Store(NamedTuple):
 
     def carry_out(self, state: State) -> None:
         """Read shared memory now, as late as it may be read, and write."""
-        values = self.tiles.data[self.places]
-        self.map.view.storage.write_box(state, self.map.view, self.target, values, self.lane, self.line)
+        view, values = self.map.view, self.tiles.data[self.places]
+        view.storage.require_writable(state, view, self.line, self.lane)
+        view.storage.put(state, view, self.target, np.full(len(self.target), self.lane), values, self.line)
 
 
 def _require(state: State, line: int, tiles: View, box: Map) -> None:
