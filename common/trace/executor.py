@@ -29,8 +29,7 @@ from common.trace.hopper.mbarriers import Barriers
 from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
 from common.trace.intrinsics import Code, Intrinsic
-from common.trace.memory import Global
-from common.trace.records import Record
+from common.trace.memory import Global, Record
 from common.trace.shared import Local, Shared
 from common.trace.state import Launch, Mask, State, TraceError
 from common.trace.values import Range, Value, choose, dtype_of, truth, uniform

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from common.trace import values, views
-from common.trace.hopper import engines
 from common.trace.intrinsics import ENGINES, Cuda, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
@@ -66,11 +65,10 @@ class Names:
         self.called: dict[Code, Function] = {}
         self.waits = False  # do threads wait for each other by other means than a barrier of the block
         self.builtins = {
-            **_BUILTINS,
-            "int": Cast(np.int64, partial(views.require_written, self.state)),
+            **_BUILTINS, "int": Cast(np.int64, partial(views.require_written, self.state)),
             "enumerate": lambda one, start=0: enumerate(self._items(one), start),
             "zip": lambda *several: zip(*map(self._items, several), strict=False),
-        }
+        }  # fmt: skip
 
     def wrapped(self, value: Any) -> Any:
         """A global or closed-over value as translated code sees it."""
@@ -104,14 +102,14 @@ class Names:
             return self._of_numba(value, home)  # imported by itself, or an intrinsic that Numba compiles
         if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and home in ("math", "cmath")):
             return values.function(value.__name__) or value
-        function = getattr(value, "py_func", value)
-        return self._called(function) if inspect.isfunction(function) else value
+        return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
 
     def _note(self, names: set[str]) -> None:
         self.state.has_engines |= not ENGINES.isdisjoint(names)
-        self.waits |= not engines.WAITS.isdisjoint(names)
+        self.waits |= "barrier_wait" in names
 
     def _called(self, function: Code) -> Function:
+        function = getattr(function, "py_func", function)
         if function not in self.called:
             self.called[function] = Function(function, self)
             with suppress(TraceError):  # told when it is called
@@ -124,7 +122,7 @@ class Names:
         if value is cuda.cg.this_grid:
             return self.cuda.cg.this_grid
         if home == "numba.cuda.random":
-            return self._called(getattr(value, "py_func", value))
+            return self._called(value)
         if home == "numba.cuda.libdevice":
             return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
         name = next((name for name, one in vars(cuda).items() if one is value), "?")
@@ -284,25 +282,16 @@ class Module:
         self._names, self._module = names, module
 
     def __getattr__(self, name: str) -> Any:
-        if self._module.__name__.endswith("cuda"):
-            return self._of_cuda(name)
-        setattr(self, name, self._read(name))
-        return vars(self)[name]
-
-    def _of_cuda(self, name: str) -> Any:
-        if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
-            raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")
-        if hasattr(self._names.cuda, name):
-            return getattr(self._names.cuda, name)
-        found = getattr(self._module, name, None)
-        if isinstance(found, ModuleType) or _number_type(found):
+        module, cuda = self._module, self._names.cuda
+        if module.__name__ in ("math", "cmath"):
+            found = values.of_math(name)
+        elif not module.__name__.endswith("cuda"):
+            found = self._names.wrapped(getattr(module, name))
+        elif hasattr(cuda, name) and (hasattr(module, name) or name == "fp16"):  # Numba imports it when it compiles
+            return getattr(cuda, name)  # which may change
+        elif isinstance(found := getattr(module, name), ModuleType) or _number_type(found):
             return self._names.wrapped(found)  # cuda.libdevice, cuda.float32
-        raise TraceError(f"cuda.{name} is not known to the tracer")
-
-    def _read(self, name: str) -> Any:
-        if self._module.__name__ in ("math", "cmath"):
-            return values.of_math(name)
-        found = getattr(self._module, name)
-        if isinstance(found, np.ufunc):
-            return values.function(name) or found
-        return self._names.wrapped(found)
+        else:
+            raise TraceError(f"cuda.{name} is not known to the tracer")
+        setattr(self, name, found)
+        return found

@@ -19,8 +19,7 @@ from common.catalog import codes
 from common.trace import values, views
 from common.trace.cost import PAST_L1, ROWS, WARP, Bools, Ints
 from common.trace.intrinsics import Code, intrinsic, one_number
-from common.trace.records import shared_memory
-from common.trace.shared import Shared
+from common.trace.shared import Shared, shared_memory
 from common.trace.state import State
 from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uniform
 from common.trace.views import View

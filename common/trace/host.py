@@ -54,9 +54,6 @@ class Array(DeviceArray):
                              f"{self.shape} and {self.dtype}")  # fmt: skip
         self[...] = given
 
-    def as_cuda_arg(self) -> Array:
-        return self
-
 
 make = partial(allocate, of=Array)
 
@@ -146,7 +143,6 @@ class Gpu(capture.Device):
     TOTAL_CONSTANT_MEMORY, CAN_MAP_HOST_MEMORY, UNIFIED_ADDRESSING = limits.MAX_CONSTANT, 1, 1
     CLOCK_RATE, MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH = 1_980_000, 2_619_000, 5120
     COOPERATIVE_LAUNCH, CONCURRENT_MANAGED_ACCESS, MANAGED_MEMORY, PCI_BUS_ID, PCI_DEVICE_ID = 1, 1, 1, 0, 0
-    uuid = "GPU-00000000-0000-0000-0000-000000000000"
     supports_float16 = supports_bfloat16 = True
 
     def __init__(self) -> None:
@@ -171,14 +167,6 @@ class Gpu(capture.Device):
         return _Memory(free=140 << 30, total=141 << 30)
 
     get_primary_context, current = __enter__, property(__enter__)
-
-    def get_default_stream(self) -> Stream:
-        return Stream()
-
-    def push(self) -> None:
-        pass
-
-    pop = push
 
 
 class Reduce:

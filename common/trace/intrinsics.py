@@ -12,8 +12,7 @@ import numpy as np
 from common.trace import races, values, views
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.memory import Global
-from common.trace.records import constant_memory, local_memory, shared_memory
-from common.trace.shared import Shared
+from common.trace.shared import Shared, constant_memory, local_memory, shared_memory
 from common.trace.state import State
 from common.trace.values import Value, dtype_of, truth, uniform
 from common.trace.views import View

@@ -1,7 +1,9 @@
-"""The memories that all threads of a block share, global and constant: each access is checked and recorded."""
+"""Global and constant memory, and arrays of records: each access is checked and recorded."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -123,7 +125,7 @@ class Global(Storage):
     unset_look_at = "what this line reads: a launch finds in its output, and in what it allocates, nothing of use"
 
     def __init__(self, data: Array, written: Bools | None, address: int, pitch: int = 0, apart: int = 0) -> None:
-        """``pitch``: bytes from an element to the next; ``apart``: see :meth:`common.trace.records.Records.field`."""
+        """``pitch``: bytes from an element to the next; ``apart``: see :meth:`Records.field`."""
         super().__init__(data, written, 256)
         self.address, self.pitch, self.apart = address, pitch or self.dtype.itemsize, apart
         self._log: Log | None = None  # of the launch
@@ -210,7 +212,7 @@ class Constant(Storage):
         super().__init__(data, None, 16)
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        require_constants(state)
+        limits.require_constant(sum(array.nbytes for array in state.constants.values()))  # of all that it names
 
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
         if type(place) is int:
@@ -248,11 +250,6 @@ def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any
     return (places[::-1], chosen[::-1]) if state.reversed else (places, chosen)
 
 
-def require_constants(state: State) -> None:
-    """Raise LaunchLimitError unless the host arrays that the kernel names fit constant memory together."""
-    limits.require_constant(sum(array.nbytes for array in state.constants.values()))
-
-
 def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
     """Memory as nobody should take it to be: NaN, or numbers far from zero."""
     data = np.empty(size, dtype)
@@ -268,3 +265,118 @@ def poison(data: Array) -> None:
         data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0]
     elif not data.dtype.names:
         data[...] = kind == "b" or np.nan
+
+
+# --- records: each field is an array of its own, and a record is the place of its fields ---
+
+
+class Record:
+    """A record of an array, for each lane the one that it chose; ``line`` is where it did."""
+
+    def __init__(self, state: State, view: View, place: Offsets, wrong: Wrong, line: int) -> None:
+        self._state, self._view, self._place, self._wrong, self._line = state, view, place, wrong, line
+
+    def __getattr__(self, name: str) -> Value:
+        return self.load(self._state, name, self._line)
+
+    def _field(self, state: State, name: str, line: int) -> tuple[View, Any]:
+        """The field of all records, or of an array field this record's array; and its dtype."""
+        whole, said = self._view, f"{self._view.name}.{name}"
+        if name not in (whole.dtype.fields or {}):
+            raise state.unknown(line, f"{whole.name} has no field {name}")
+        kind, storage = whole.dtype.fields[name][0], whole.storage.field(name)
+        if storage is None:
+            raise state.unknown(line, f"{said}: records whose size the array's elements do not divide are not traced")
+        if isinstance(storage, Global):
+            storage.begin(state.log, True)  # no look at the code tells which fields a kernel writes
+        if kind.subdtype:
+            place = self._place * storage.apart
+            return View(storage, place, kind.shape, View.of(storage, kind.shape).strides, said), kind
+        return View(storage, whole.start, whole.shape, whole.strides, said, whole.bounded), kind
+
+    def load(self, state: State, name: Any, line: int) -> Any:
+        view, kind = self._field(state, name, line)
+        if kind.subdtype:
+            return view
+        if kind.names:
+            return Record(state, view, self._place, self._wrong, line)
+        return view.storage.read(state, view, self._place, 1, self._wrong, line)[0]
+
+    def store(self, state: State, name: Any, value: Any, line: int) -> None:
+        view, kind = self._field(state, name, line)
+        if kind.subdtype:
+            for index in np.ndindex(kind.shape):
+                one = value.load(state, index, line) if isinstance(value, View) else np.asarray(value)[index]
+                view.store(state, index, one, line)
+        elif kind.names:
+            Record(state, view, self._place, self._wrong, line).copy(state, value, line)
+        else:
+            view.storage.write(state, view, self._place, [value], self._wrong, line)
+
+    def copy(self, state: State, other: Any, line: int) -> None:
+        for name in self._view.dtype.names or ():
+            value = other.load(state, name, line) if isinstance(other, Record) else other[name]
+            self.store(state, name, value, line)
+
+
+class Records(Global):
+    """An allocation of records in global memory, or those that are a field of others."""
+
+    def __init__(self, data: Any, written: Bools | None, address: int, pitch: int = 0) -> None:
+        super().__init__(data, None, address, pitch)
+        self._fields: dict[str, Any] = {}
+
+    def field(self, name: str) -> Any:
+        """The field's storage: its own elements, a record's bytes apart; or, of an array field, elements of the whole
+        allocation, the field's ``apart`` from one record to the next. None if they do not divide a record."""
+        if name not in self._fields:
+            self._fields[name] = self._made(name)
+        return self._fields[name]
+
+    def _made(self, name: str) -> Any:
+        kind, offset = self.dtype.fields[name][:2]
+        data, address, size = self.data[name], self.address + int(offset), kind.base.itemsize
+        if not kind.subdtype:
+            return (Records if kind.names else Global)(data, None, address, self.pitch)
+        if self.pitch % size or kind.base.names:
+            return None
+        count = (len(data) - 1) * self.pitch // size + math.prod(kind.shape) if len(data) else 0
+        flat = np.lib.stride_tricks.as_strided(data if count else data.reshape(-1), (count,), (size,))
+        return Global(flat, None, address, size, self.pitch // size)
+
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int,
+        op: str = "read",
+    ) -> list[Value]:  # fmt: skip
+        return [Record(state, view, place, wrong, line)]
+
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
+        Record(state, view, place, wrong, line).copy(state, values[0], line)
+
+
+class OwnRecords:
+    """Records in shared memory or of a thread: ``make`` makes a field's storage, of so many elements of a dtype."""
+
+    names = None
+
+    def __init__(self, dtype: Any, size: int, make: Callable[[int, Any], Any]) -> None:
+        self.dtype: Any = np.dtype(dtype)
+        self._size, self._make = size, make
+        self._fields: dict[str, Any] = {}
+
+    field, read, write = Records.field, Records.read, Records.write
+
+    def _made(self, name: str) -> Any:
+        kind = self.dtype.fields[name][0]
+        if kind.names:
+            return OwnRecords(kind, self._size, self._make)
+        apart = math.prod(kind.shape)
+        made = self._make(self._size * apart, kind.base)
+        made.apart = apart
+        return made
+
+    def settle(self, state: State, view: View, present: Bools | None) -> None:
+        for name, storage in self._fields.items():
+            if hasattr(storage, "settle"):
+                own = View(storage, view.start, view.shape, view.strides, f"{view.name}.{name}")
+                storage.settle(state, own, present)

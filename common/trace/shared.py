@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from common.catalog import device, limits
 from common.trace import views
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
-from common.trace.memory import Storage, one_address, ordered, picked, poisoned
+from common.trace.memory import Constant, OwnRecords, Storage, one_address, ordered, picked, poisoned
 from common.trace.races import Access, Shadow, picked_stamps
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
@@ -263,3 +265,75 @@ class Local(Storage):
         if type(place) is not int:
             text = f"{view.name} is indexed by a value that differs between threads: it cannot stay in registers"
             state.ledger.notes[text] += 1
+
+
+# --- arrays that kernels make ---
+
+
+def _shared(state: State, size: int, kind: np.dtype[Any], alignment: int) -> Any:
+    if kind.names:
+        return OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))
+    return state.shared_storage(state, size, kind, alignment)
+
+
+def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
+    """One array per place in the code, however often that is reached; the dynamic ones are all the same memory."""
+    extents, kind = tuple(map(int, shape if type(shape) is tuple else (shape,))), np.dtype(dtype.dtype)
+    if extents == (0,):
+        return _dynamic(state, line, kind, alignment)
+    key = state.here()
+    if key not in state.shared:
+        static = _static_bytes(state) + math.prod(extents) * kind.itemsize
+        limits.require_shared(static, state.shared_bytes, device.played())
+        storage = _shared(state, math.prod(extents), kind, alignment or kind.itemsize)
+        state.shared[key] = View.of(storage, extents)
+    view: View = state.shared[key]
+    return view
+
+
+def _static_bytes(state: State) -> int:
+    return sum(view.size * view.dtype.itemsize for key, view in state.shared.items() if key[0] != "dynamic")
+
+
+_UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in the tracer
+
+
+def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> View:
+    """All of a block's dynamic shared memory, as elements of one type."""
+    limits.require_shared(_static_bytes(state), state.shared_bytes, device.played())
+    key, extents = ("dynamic", kind.str), (state.shared_bytes // kind.itemsize,)
+    others = [view.storage for k, view in state.shared.items() if k[0] == "dynamic" and k != key]
+    if others and (state.has_engines or kind.names):
+        raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
+    if key not in state.shared:
+        size = max(1, -(-state.shared_bytes // _UNIT) * _UNIT // kind.itemsize)
+        storage = _shared(state, size, kind, alignment or _UNIT)
+        if others:  # the same bytes: who has written them is known no more
+            storage.data = others[0].data.view(np.uint8).view(kind)
+            for one in (storage, *others):
+                one.written[:] = one.complete = True
+        state.shared[key] = View.of(storage, extents)
+    storage = state.shared[key].storage
+    if (here := state.here()) not in state.sites:
+        state.sites[here] = View.of(storage, extents) if state.sites else state.shared[key]
+        if len(state.sites) > 1 and not (state.has_engines or kind.names):
+            names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
+            for one in state.sites.values():
+                one.storage.names = names = names or Names(storage.data.nbytes)
+    view: View = state.sites[here]
+    return view
+
+
+def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
+    extents, kind = tuple(map(int, shape if type(shape) is tuple else (shape,))), dtype.dtype
+    size, make = math.prod(extents), partial(Local, state)
+    storage = OwnRecords(kind, size, make) if kind.names else make(size, kind)
+    if state.has_engines:
+        state.engines.locals[state.engines.teams.now].add(storage)
+    return View.of(storage, extents)
+
+
+def constant_memory(state: State, line: int, array: Any) -> View:
+    if type(array) is not View or not isinstance(array.storage, Constant):
+        raise state.error(line, "const.array_like takes an array that stands outside the kernel")
+    return array

@@ -32,9 +32,8 @@ from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.executor import Argument, Executor, Order
 from common.trace.hopper.tma import Map
-from common.trace.memory import Global, poison, poisoned
+from common.trace.memory import Global, Records, poison, poisoned
 from common.trace.messages import Point, Traced, TracedKernel
-from common.trace.records import Records
 from common.trace.state import Launch as Launch
 from common.trace.state import TraceError
 from common.trace.views import View, of_device

@@ -30,8 +30,7 @@ from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import Pipeline, on_engines
 from common.trace.hopper.tiles import WARPGROUP, Clocks, Groups, Tiles
 from common.trace.intrinsics import one_number
-from common.trace.records import shared_memory
-from common.trace.shared import Local
+from common.trace.shared import Local, shared_memory
 from common.trace.state import BARRIER, Mask, State
 from common.trace.values import Cast, Value
 
@@ -314,7 +313,6 @@ class Engines:
 
 # --- the toolkit's functions for shared memory, clusters and registers ---
 
-WAITS = frozenset({"barrier_wait"})  # those that wait for other threads of the block or the cluster
 _STARTS = 1024  # bytes, on which tiles begin
 _TILES = {"half_tiles": Cast(np.float16), "float_tiles": Cast(np.float32), "word_tiles": Cast(np.int32)}
 for _name, _kind in _TILES.items():
