@@ -48,8 +48,7 @@ class Names:
             other = self._last[places][int(np.argmax(lost))]
             place = state.first(places % (len(self._last) // state.blocks_at_once), lost) // view.dtype.itemsize
             text = f"{view.element(place)} is read, and {other} has overwritten it: each cuda.shared.array(0, ...)"
-            text += " starts at byte 0"
-            state.fault("dynamic-overlap", line, view.name, text, lost)
+            state.fault("dynamic-overlap", line, view.name, f"{text} starts at byte 0", lost)
 
 
 class Shared(Storage):
@@ -141,10 +140,8 @@ class Shared(Storage):
         for one in self.accesses:
             if one.op != "read":
                 changed[picked(one.at, one.lanes)] = True
-        met = [  # most read what was staged before
-            one for one in self.accesses
-            if one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))
-        ]  # fmt: skip
+        touches = lambda one: one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))  # noqa: E731
+        met = list(filter(touches, self.accesses))  # most read what was staged before
         if _each_by_one_thread(state, changed, met):
             return
         content, log = np.zeros(len(self.data), self.dtype), Log(state.lanes_per_block)
@@ -207,27 +204,25 @@ class Local(Storage):
         return [self.value_at(state, view, place + v, line) for v in range(width)]
 
     def value_at(self, state: State, view: View, place: Offsets, line: int) -> Value:
+        offset, sums = place - view.start, None
         if type(place) is int:
             value, lanes = self.values[place], self.lacking.get(place)
             missing = state.mask.bits if value is None else None if lanes is None else lanes & state.mask.bits
-            if missing is not None and missing.any():
+            found = self.blank if value is None else value
+            if missing is not None:
                 sums = next((s for s in self.flight if place in s.registers and (s.mask.bits & missing).any()), None)
-                if sums is None:
-                    views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
-                else:
-                    text = (
-                        f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
-                    )
-                    lanes = missing & sums.mask.bits
-                    state.fault("wgmma-order", line, view.name, text, lanes, cause="no wait for wgmma")
-            return self.blank if value is None else value
-        at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
-        rows = [spread(self.blank if value is None else value, place.shape) for value in self.values]
-        gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
-        missing = np.stack(gaps)[at, lane] & state.mask.bits
-        if missing.any():
-            views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
-        return np.stack(rows)[at, lane]
+        else:
+            at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
+            rows = [spread(self.blank if value is None else value, place.shape) for value in self.values]
+            gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
+            missing, found = np.stack(gaps)[at, lane] & state.mask.bits, np.stack(rows)[at, lane]
+        if sums is not None:
+            text = f"{view.element(offset)} is read while wgmma of line {sums.line} still adds to it"
+            lanes = missing & sums.mask.bits
+            state.fault("wgmma-order", line, view.name, text, lanes, cause="no wait for wgmma")
+        elif missing is not None and missing.any():
+            views.read_unwritten(state, line, view, offset, missing, self.dtype.kind == "f")
+        return found
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         if state.ledger.recording:
@@ -252,11 +247,9 @@ class Local(Storage):
                 self.lacking.pop(i, None)
             return
         old = self.values[i]
-        lacking = self.whole.bits if old is None else self.lacking.get(i)
-        if lacking is not None:
-            self.lacking[i] = lacking & ~mask.bits
-            if not self.lacking[i].any():
-                del self.lacking[i]
+        lacking = self.whole.bits if old is None else self.lacking.pop(i, None)
+        if lacking is not None and (lacking := lacking & ~mask.bits).any():
+            self.lacking[i] = lacking
         self.values[i] = np.where(mask.bits, value, self.blank if old is None else old)
 
     def _record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int) -> None:
