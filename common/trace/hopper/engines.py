@@ -71,14 +71,11 @@ class Wait:
 
     def tell(self, state: State) -> None:
         """Report that it never ends."""
-        array, lanes = "", self.mask.bits
-        if self.phases:
-            barrier, parity = self.left()[0]
+        array, lanes, what = "", self.mask.bits, "cluster_sync" if self.of_cluster else "barrier of the block"
+        text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
+        for barrier, parity in self.left()[:1]:
             array, lanes = barrier.name, lanes & (state.block_number == barrier.block)
             text = f"the phase of parity {parity} of {array} is never complete: {barrier.lacks()}"
-        else:
-            what = "cluster_sync" if self.of_cluster else "barrier of the block"
-            text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
         state.fault("deadlock", self.line, array, text, lanes, lane=int(np.argmax(lanes)))
 
 
@@ -191,12 +188,10 @@ class Teams:
         """Let those pass a barrier of the block, or of the cluster, that all have come to; False if there is none."""
         stations = sorted({team.station for team in live})
         blocks = [[team for team in live if team.station == station] for station in stations]
-        passed = [teams for teams in blocks if _all_at(teams, False)]
-        for teams in passed:
-            self._pass(teams, False)
-        if not passed and _all_at(live, True):
-            self._pass(live, True)
-            return True
+        passed = [(teams, False) for teams in blocks if _all_at(teams, False)]
+        passed = passed or [(live, True)] * _all_at(live, True)
+        for teams, of_cluster in passed:
+            self._pass(teams, of_cluster)
         return bool(passed)
 
     def _pass(self, teams: list[Team], of_cluster: bool) -> None:
@@ -214,12 +209,10 @@ class Teams:
     def _parted(self, live: list[Team]) -> frozenset[int]:
         """Warpgroups of which some warps wait and others may have something else to do."""
         found = set()
-        for team in live:
-            if team.wait is not None:
-                masks = team.wait.mask, team.kept["waiting"]
-                here, alive = (mask.bits.reshape(-1, WARP).any(axis=1) for mask in masks)
-                if (here != alive).any():
-                    found.add(team.warpgroup)
+        for team, wait in [(team, team.wait) for team in live if team.wait is not None]:
+            here, alive = (mask.bits.reshape(-1, WARP).any(axis=1) for mask in (wait.mask, team.kept["waiting"]))
+            if (here != alive).any():
+                found.add(team.warpgroup)
         return frozenset(found - self.split)
 
     def tell(self) -> None:
@@ -297,17 +290,12 @@ class Engines:
             if syncs == self.syncs and not heard.any():
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
-        if not self.registers or len(launch.bounds) < 2:
-            return
         # what warpgroups take, others must have given: the rest of the file is nobody's
-        first = self.first_registers()
+        first = self.first_registers() if self.registers and len(launch.bounds) > 1 else 0
         held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, size, WARPGROUP)]
-        taken = sum(held) * WARPGROUP
-        if taken > first * size:
-            text = (
-                f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the block "
-                f"has {first * size:,}: take_registers waits for ever"
-            )
+        if first and (taken := sum(held) * WARPGROUP) > first * size:
+            text = f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the "
+            text += f"block has {first * size:,}: take_registers waits for ever"
             self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
 
 

@@ -129,7 +129,7 @@ class Product:
     frag: View | None = None
     j: int = 0
     held: list[Value] = field(default_factory=list)  # in these registers
-    stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
+    stages: list[int] = field(default_factory=list)  # of the pipeline, that it reads
 
     def fault(self, kind: str, array: str, text: str) -> None:
         self.state.fault(kind, self.line, array, text, lane=self.lead, count=WARPGROUP)
@@ -194,7 +194,8 @@ class Product:
             if text := tiles.misread(places, along_n):
                 self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             flat = places.reshape(-1)
-            self.stages += engines.pipeline.read(int(tiles.column[flat[0]]), self.line)
+            self.stages.append(int(tiles.column[flat[0]]))
+            engines.pipeline.read(self.stages[-1], self.line)
             tiles.read_by_engine(agent, flat, WGMMA, queue.committed + 1)
         self.sums.open += 1
         queue.begin(self)
@@ -230,7 +231,8 @@ class Product:
         sums.open -= 1
         if not sums.open:
             sums.land(state)
-        state.engines.pipeline.multiplied(self.stages)
+        for column in self.stages:
+            state.engines.pipeline.multiplied(column)
 
 
 def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: Form, **named: Any) -> None:
