@@ -169,9 +169,7 @@ class Ledger:
 
     def cost(self, space: str, positions: Ints, active: Bools, width: int, op: str = "read") -> Cost:
         """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
-
-        ``positions``, one per lane, and ``width``: in bytes (global) or words (shared).
-        """
+        ``positions``, one per lane, and ``width``: in bytes (global) or words (shared)."""
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
         pattern = positions - origin

@@ -1,8 +1,5 @@
-"""Runs a kernel for all threads of some blocks at once, in lockstep, and records what every warp does.
-
-No GPU is involved, and the order is fixed: two runs give the same report. Translated code
-(:mod:`common.trace.translate`) calls the :class:`Executor` ``_t``.
-"""
+"""Runs a kernel for all threads of some blocks at once, in lockstep and in a fixed order, and records what every warp
+does. Translated code (:mod:`common.trace.translate`) calls the :class:`Executor` ``_t``."""
 
 from __future__ import annotations
 

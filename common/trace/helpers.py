@@ -1,8 +1,7 @@
 """The toolkit's functions, as kernels call them: wide accesses, copies, matrix instructions of warps.
 
-To add one: a function below with ``@intrinsic``, or a name in a table; those of Hopper are in
-:mod:`common.trace.hopper`. Of matrices that tensor cores multiply, each lane holds elements where the PTX ISA says
-("Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
+Of matrices that tensor cores multiply, each lane holds elements where the PTX ISA says ("Matrix Fragments for
+mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
 """
 
 from __future__ import annotations
@@ -36,11 +35,9 @@ def read_or_zero(
     """``width`` elements from a flat offset on, as a load or a copy takes them; zeros where not ``inside``."""
     mask, zero = state.mask, array.dtype.type(0)
     state.mask = state.part(truth(inside)) if not uniform(inside) else mask if inside else state.none
-    found: list[Value] = [zero] * width
-    if state.mask is not state.none:
-        found = array.read_flat(state, line, offset, width, op=op)
-        if state.mask is not mask:
-            found = [choose(state.mask.bits, value, zero) for value in found]
+    found = [zero] * width if state.mask is state.none else array.read_flat(state, line, offset, width, op=op)
+    if state.mask is not mask:
+        found = [choose(state.mask.bits, value, zero) for value in found]
     state.mask = mask
     return found
 
@@ -58,13 +55,11 @@ def store(
     """``coded``: the registers' numbers are rounded to codes of bfloat16."""
     found = registers.read_flat(state, line, i, width, aligned=False)
     if coded:
-        found = [codes.held(np.asarray(value, FLOAT32), codes.BFLOAT16) for value in found]
+        array.require(state, line, "a store of codes of bfloat16", "", FLOAT32, codes.BFLOAT16)
+        found = [codes.held(np.asarray(value, FLOAT32), codes.BFLOAT16)[()] for value in found]
         if array.dtype == FLOAT32:  # a word for both
-            low, high = (one.astype(np.uint32) for one in found)
-            found = [(low | high << np.uint32(16)).view(FLOAT32)]
-        elif array.dtype != codes.BFLOAT16:
-            raise state.error(line, f"{array.name} holds {array.dtype}, and codes of bfloat16 are uint16")
-        found = [one[()] for one in found]
+            low, high = (np.asarray(one, np.uint32) for one in found)
+            found = [(low | high << np.uint32(16)).view(FLOAT32)[()]]
     array.write_flat(state, line, offset, found)
 
 
@@ -127,8 +122,7 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
     left: list[Copy] = []
     for copy in state.copies:
         lanes, storage = copy.lanes & state.mask.bits, copy.storage
-        if keep is not None:
-            lanes = lanes & (copy.group < state.groups - keep)
+        lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
         if lanes.any():
             places = copy.place[lanes]
             storage.pending[places] = False
@@ -225,12 +219,9 @@ def _dealt(rows: list[Value], lanes: int, transposed: bool) -> list[Value]:
     """What each lane gets of four matrices whose rows of 16 bytes lanes hold: lane l row l % 8 of matrix l // 8."""
     held = np.array([spread(element, (lanes,)) for element in rows]).T
     matrices, pairs = held.reshape(-1, _MATRICES, 8, len(rows)), len(rows) // 4
-    found = []
-    for matrix, pair in np.ndindex(_MATRICES, pairs):
-        row, column = _G[:, 0], pairs * _T[:, 0] + pair
-        place = (column, row) if transposed else (row, column)
-        found.append(matrices[:, matrix, place[0], place[1]].reshape(lanes))
-    return found
+    matrices = matrices.swapaxes(2, 3) if transposed else matrices
+    places = list(np.ndindex(_MATRICES, pairs))
+    return [matrices[:, matrix, _G[:, 0], pairs * _T[:, 0] + pair].reshape(lanes) for matrix, pair in places]
 
 
 def _gathered(elements: list[Value], lanes: int, transposed: bool) -> list[Value]:
@@ -238,8 +229,7 @@ def _gathered(elements: list[Value], lanes: int, transposed: bool) -> list[Value
     held = np.array([spread(element, (lanes,)) for element in elements])
     pairs = held.reshape(_MATRICES, len(elements) // _MATRICES, -1, 8, 4)  # matrix, of a pair, warp, g, t
     matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, _MATRICES, 8, 8)
-    rows = matrices.swapaxes(2, 3) if transposed else matrices
-    return list(rows.reshape(lanes, 8).T.copy())
+    return list((matrices.swapaxes(2, 3) if transposed else matrices).reshape(lanes, 8).T.copy())
 
 
 def cut_to_tf32(value: Value) -> Value:
@@ -251,7 +241,6 @@ def cut_to_tf32(value: Value) -> Value:
 
 
 def _require_warps(state: State, line: int, name: str) -> None:
-    """A fault unless all lanes of each warp that comes here do."""
     rows = state.mask.bits.reshape(-1, WARP)
     apart = np.repeat(rows.any(axis=1) & ~rows.all(axis=1), WARP)
     text = f"{name} is for all {WARP} lanes of a warp together, and some do not come to it"
@@ -365,10 +354,11 @@ def stmatrix(
 
 
 for _ending in "", "_transposed":
-    _turned: Any = {"name": f"ldmatrix4{_ending}", "transposed": bool(_ending)}
-    intrinsic(partial(ldmatrix, **_turned), f"ldmatrix4{_ending}")
-    intrinsic(partial(ldmatrix, at=True, **_turned), f"ldmatrix4{_ending}_at")
-    intrinsic(partial(stmatrix, **_turned | {"name": f"stmatrix4{_ending}"}), f"stmatrix4{_ending}")
+    _loads = partial(ldmatrix, name=f"ldmatrix4{_ending}", transposed=bool(_ending))
+    intrinsic(_loads, f"ldmatrix4{_ending}")
+    intrinsic(partial(_loads, at=True), f"ldmatrix4{_ending}_at")
+    _stores = partial(stmatrix, name=f"stmatrix4{_ending}", transposed=bool(_ending))
+    intrinsic(_stores, f"stmatrix4{_ending}")
 
 
 @intrinsic
@@ -382,8 +372,7 @@ def to_tf32(state: State, line: int, value: Value) -> Value:
 
 @intrinsic
 def to_int8(state: State, line: int, value: Value) -> Value:
-    rounded = np.rint(np.nan_to_num(np.asarray(value, FLOAT32), nan=0.0))
-    return np.clip(rounded, -128, 127).astype(np.int8)[()]
+    return np.clip(np.rint(np.nan_to_num(np.asarray(value, FLOAT32), nan=0.0)), -128, 127).astype(np.int8)[()]
 
 
 @intrinsic

@@ -1,7 +1,5 @@
 """What a program finds in ``numba.cuda`` where there is no GPU: device arrays, streams, events, devices, reductions.
-
-Everything is done at once and in order, on the CPU; nothing is timed.
-"""
+Everything is done at once and in order, on the CPU; nothing is timed."""
 
 from __future__ import annotations
 

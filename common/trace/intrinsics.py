@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,11 +21,11 @@ from common.trace.views import View
 Code = Callable[..., Any]
 
 
-class Intrinsic:
+class Intrinsic(NamedTuple):
     """A function that the tracer carries out itself: called with the state, the line, and the arguments."""
 
-    def __init__(self, function: Code, name: str = "") -> None:
-        self.function, self.name = function, name
+    function: Code
+    name: str = ""
 
 
 TOOLKIT = "lessons.toolkit."  # the modules whose functions have a model here, which is known by the function's name
@@ -36,8 +37,7 @@ def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
     """Kernels know it by its own name, or by ``name``."""
     name = name or function.__name__
     INTRINSICS[name] = Intrinsic(function, name)
-    if engines:
-        ENGINES.add(name)
+    ENGINES.update([name] * engines)
     return function
 
 
@@ -142,8 +142,7 @@ class Cuda:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.blockIdx, self.threadIdx = SimpleNamespace(), SimpleNamespace()
-        self.blockDim, self.gridDim = SimpleNamespace(), SimpleNamespace()
+        self.blockIdx, self.threadIdx, self.blockDim, self.gridDim = (SimpleNamespace() for _ in range(4))
         for name, function in _FUNCTIONS.items():
             setattr(self, name, Intrinsic(function))
         self.shared = SimpleNamespace(array=Intrinsic(shared_memory))
@@ -162,23 +161,20 @@ class Cuda:
         """The blocks that run now, by axis."""
         state = self._state
         across = [b if type(b) is int else int(b[0]) if len(b) == 1 else b[state.block_number] for b in blocks]
-        points = (self.blockIdx, across), (self.threadIdx, state.thread_axes), (self.blockDim, state.block)
-        for point, parts in (*points, (self.gridDim, state.grid)):
-            point.x, point.y, point.z = parts
+        parts = across, state.thread_axes, state.block, state.grid
+        for point, part in zip((self.blockIdx, self.threadIdx, self.blockDim, self.gridDim), parts, strict=True):
+            point.x, point.y, point.z = part
         self.laneid = state.lane_numbers % WARP
 
     def grid(self, dimensions: int) -> Value:
-        state, block, thread = self._state, self.blockIdx, self.threadIdx
-        parts = [
-            values.add(values.mul(getattr(block, axis), extent), getattr(thread, axis))
-            for axis, extent in zip("xyz", state.block, strict=True)
-        ]
-        return parts[0] if dimensions == 1 else tuple(parts[:dimensions])
+        points = [(getattr(self.blockIdx, axis), getattr(self.threadIdx, axis)) for axis in "xyz"]
+        sizes = zip(points, self._state.block, strict=True)
+        parts = tuple(values.add(values.mul(block, size), thread) for (block, thread), size in sizes)
+        return parts[0] if dimensions == 1 else parts[:dimensions]
 
     def gridsize(self, dimensions: int) -> Any:
-        state = self._state
-        parts = [blocks * threads for blocks, threads in zip(state.grid, state.block, strict=True)]
-        return parts[0] if dimensions == 1 else tuple(parts[:dimensions])
+        parts = tuple(map(operator.mul, self._state.grid, self._state.block))
+        return parts[0] if dimensions == 1 else parts[:dimensions]
 
 
 # --- threads that wait for each other, and warps ---

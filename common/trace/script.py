@@ -1,8 +1,6 @@
-"""Runs a Numba CUDA program without a GPU: its kernels in the tracer, its host code as it is.
-
-Numba compiles each kernel for the arguments of its launches, without a driver: what it refuses is refused here, too,
-and its types say where float64 comes in. What the tracer does not know ends the program, and is said.
-"""
+"""Runs a Numba CUDA program without a GPU: its kernels in the tracer, its host code as it is. Numba compiles each
+kernel for the arguments of its launches: what it refuses is refused here, too, and its types say where float64 comes
+in. What the tracer does not know ends the program, and is said."""
 
 from __future__ import annotations
 

@@ -113,11 +113,9 @@ class Log:
         return found
 
     def handed_over(self, first: Ints, then: Ints, events: Ints, second: Ints, now: Ints) -> Bools:
-        """Did the ``first`` threads let others see what they did in events, and have the ``second`` looked since?
-
-        As a sum's last block does: write, threadfence, atomic add; atomic add, read; with a barrier between two of
-        these that are not of one thread. Within a block it is a lock, given back before another thread takes it.
-        """
+        """Did the ``first`` threads let others see what they did in events, and have the ``second`` looked since? As
+        a sum's last block does: write, threadfence, atomic add; atomic add, read; with a barrier between two of these
+        that are not of one thread. Within a block it is a lock, given back before another thread takes it."""
         found = np.zeros(len(first), np.bool_)
         pairs = np.stack((first, second)) // self.lanes_per_block
         for one, other in np.unique(pairs, axis=1).T.tolist():

@@ -1,8 +1,5 @@
-"""The tracer: runs chosen blocks of a step's kernels on the CPU and reports every access to memory.
-
-Needs neither a GPU nor a driver: in the place of each kernel runs :class:`common.trace.executor.Executor`;
-``prepare``, ``workspace`` and ``launch`` run as they are, on host arrays. The process may compile the same kernels.
-"""
+"""The tracer: runs chosen blocks of a step's kernels on the CPU and reports every access to memory. In the place of
+each kernel runs :class:`common.trace.executor.Executor`; its host code runs as it is."""
 
 from __future__ import annotations
 
@@ -150,12 +147,9 @@ def kind(value: Any) -> Any:
 
 class Tracer:
     """Stands in for a GPU, an H200 but for its ``multiprocessors``: meanwhile device arrays are the tracer's
-    (:class:`DeviceArray`), and a kernel that is launched runs at once, all blocks.
-
-    A kernel keeps the globals that it had at its first launch with arguments of some types. ``order`` of blocks and
-    of threads that write one element may be changed between launches. Without ``recording`` no accesses are counted:
-    that is quicker. ``asked``: has a step asked how many multiprocessors there are?
-    """
+    (:class:`DeviceArray`), and a kernel that is launched runs at once, all blocks, with the globals that it had at
+    its first launch with arguments of these types. ``order``: of blocks, and of threads that write one element.
+    Without ``recording``, which is quicker, no accesses are counted. ``asked``: was it asked for its multiprocessors?"""
 
     def __init__(
         self, order: Order = "forward", recording: bool = False, multiprocessors: int = capture.MULTIPROCESSORS

@@ -1,11 +1,8 @@
 """Translates a kernel's Python into Python that runs all threads at once.
 
-The translation keeps names and lines. What differs between threads is an array with one element per lane; an ``if``
-or a loop whose condition differs runs under a mask of active lanes. A variable assigned under a mask keeps its old
-value in the other lanes only if one of them may still read it: otherwise a loop counter would become an array.
-
-In the translated code ``_t`` is the :class:`common.trace.executor.Executor`, whose ``mask`` holds the active lanes,
-and the names of :mod:`common.trace.values` have an underscore in front.
+Names and lines stay. What differs between threads is an array with one element per lane; an ``if`` or a loop whose
+condition differs runs under a mask of active lanes, that of ``_t``, the :class:`common.trace.executor.Executor`. A
+variable assigned under a mask keeps its old value in the other lanes only if one of them may still read it.
 """
 
 from __future__ import annotations

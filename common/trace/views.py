@@ -1,7 +1,7 @@
-"""Arrays as a kernel sees them: views of a storage, whose indices are checked and become offsets.
+"""Arrays as a kernel sees them: views of a storage, whose indices are checked and become offsets in elements, one int
+for all threads or one per lane.
 
-An array is a storage, a start, a shape, and strides in elements. Offsets are one int for all threads, or one per
-lane. What nothing has written holds NaN where it can, and a lane that reads it is remembered: a NaN that the lane
+What nothing has written holds NaN where it can, and a lane that reads it is remembered: a NaN that the lane
 stores later, or decides something by, is a fault. A value that is thrown away does no harm and is only noted.
 """
 

@@ -1,8 +1,5 @@
 """What blocks have where engines work beside their threads: teams, clocks, registers, what is under way.
 
-The matrix unit (:mod:`common.trace.hopper.wgmma`) and the copy engine (:mod:`common.trace.hopper.tma`) keep here what
-they have begun.
-
 A *team* is a warpgroup, the same one of all blocks that run at once and have one rank in their cluster. It runs the
 kernel from its first line on, under a mask of its own lanes, in a thread, until it has to wait; then another team
 goes on: never two at a time. Only if no team can go on do copies arrive: as late as they may. If even that helps

@@ -1,11 +1,9 @@
 """Barriers in shared memory that count arrivals and bytes (mbarrier), and threads that wait for one of their phases.
 
 PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A phase is complete when as many threads
-have arrived as the barrier was made for, and all bytes that it was told to expect. What those who arrived knew is
-known to those who wait for the phase.
-
-The *pipeline* tells when each stage of shared memory, what arrives at one barrier that counts bytes, is filled, full,
-multiplied and free again. Its clock counts these events in one block: it orders, and measures nothing.
+have arrived as the barrier was made for, and all bytes that it was told to expect; what those who arrived knew is
+known to those who wait for it. The *pipeline* tells when each stage, what arrives at one barrier that counts bytes,
+is filled, full, multiplied and free again. Its clock counts these events in one block: it measures nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Shared memory of an asynchronous kernel: of each element who wrote it and who read it, as far as each warp knows.
 
-Other kernels order their threads by barriers of the block alone, and :class:`common.trace.shared.Shared` looks
-at all accesses when they come to one. Here an access is looked at when it is made, by the clocks of the warps: what
-wgmma and the copy engine do, too.
-
+Unlike in :class:`common.trace.shared.Shared`, an access is looked at when it is made, by the clocks of the warps.
 *Clocks* are a vector clock per lane. Columns hold, for each warp, the interval of its own accesses; then its
 warpgroup's groups of wgmma; then its groups of bulk stores; then, for each barrier in shared memory, the phases it
 has completed. What a warp did is known to another one only by way of a barrier that the first arrives at and the
