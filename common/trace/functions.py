@@ -146,10 +146,14 @@ class Function:
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
-        found = _translation(*_source(self.function, self.home))
-        self._shares, self.only_read = found.shares, found.only_read
-        self.names.state.cooperative |= "this_grid" in self.function.__code__.co_names
-        scope, narrow = scope_of(self.function), _NARROW[found.narrow]
+        code, scope = self.function.__code__, scope_of(self.function)
+        linecache.checkcache(code.co_filename)  # the file may have been edited
+        text, named = "".join(linecache.getlines(code.co_filename)), code.co_names + code.co_freevars
+        casts = frozenset(name for name in named if isinstance(_number_type(scope.get(name)), Cast))
+        ints = frozenset(name for name, value in scope.items() if type(value) is int)
+        found = _translation(code, text, self.home, frozenset(scope), casts, ints)
+        self._shares, self.only_read, narrow = found.shares, found.only_read, _NARROW[found.narrow]
+        self.names.state.cooperative |= "this_grid" in code.co_names
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
         namespace = {**self.names.builtins, **narrow, **wrapped, **runtime, "_t": self.names.state, **found.constants}
@@ -171,17 +175,6 @@ class Function:
             state.call_path, state.site, state.mask = path, site, mask
 
 
-def _source(function: Code, home: bool) -> tuple[CodeType, str, bool, frozenset[str], frozenset[str], frozenset[str]]:
-    """What a translation is made of: code and text, free names, which of them are types, and which Python ints."""
-    code, scope = function.__code__, scope_of(function)
-    linecache.checkcache(code.co_filename)  # the file may have been edited
-    text = "".join(linecache.getlines(code.co_filename))
-    named = code.co_names + code.co_freevars
-    casts = frozenset(name for name in named if isinstance(_number_type(scope.get(name)), Cast))
-    ints = frozenset(name for name, value in scope.items() if type(value) is int)
-    return code, text, home, frozenset(scope), casts, ints
-
-
 @dataclass(frozen=True)
 class _Translation:
     code: CodeType
@@ -196,6 +189,7 @@ class _Translation:
 def _translation(
     code: CodeType, text: str, home: bool, scope: frozenset[str], casts: frozenset[str], ints: frozenset[str]
 ) -> _Translation:
+    """``scope``: the free names; ``casts``, ``ints``: those that are types, and Python ints."""
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
@@ -268,11 +262,10 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
             lambdas += [node] if given == code.co_varnames[: code.co_argcount] else []
     if len({ast.unparse(node) for node in lambdas}) != 1:
         raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
-    made: Any = ast.parse("def f(): pass").body[0]
+    made: Any = ast.copy_location(ast.parse("def f(): pass").body[0], lambdas[0])
     made.name, made.args = code.co_name, lambdas[0].args
     made.body = [ast.copy_location(ast.Return(lambdas[0].body), lambdas[0].body)]
-    found: ast.FunctionDef = ast.copy_location(made, lambdas[0])
-    return found
+    return made  # type: ignore[no-any-return]
 
 
 class Module:

@@ -149,7 +149,7 @@ class Tracer:
     """Stands in for a GPU, an H200 but for its ``multiprocessors``: meanwhile device arrays are the tracer's
     (:class:`DeviceArray`), and a kernel that is launched runs at once, all blocks, with the globals that it had at
     its first launch with arguments of these types. ``order``: of blocks, and of threads that write one element.
-    Without ``recording``, which is quicker, no accesses are counted. ``asked``: was it asked for its multiprocessors?"""
+    Without ``recording``, which is quicker, no accesses are counted. ``asked``: for its multiprocessors?"""
 
     def __init__(
         self, order: Order = "forward", recording: bool = False, multiprocessors: int = capture.MULTIPROCESSORS
