@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
+import itertools
 import linecache
 import math
 import sys
@@ -185,36 +186,26 @@ class Reduce:
         return None
 
 
-_numbers = iter(range(10**9))
-_exec = exec
+_numbers, _exec = itertools.count(), exec
 
 
 def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
     """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
-    is_text = isinstance(source, str)
-    if is_text:
+    if isinstance(source, str):
         file = f"<text that is executed, {next(_numbers)}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         source = compile(source, file, "exec", dont_inherit=True)
     frame = sys._getframe(1)
     scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
     _exec(source, scope, names, **options)
-    if is_text and "__core__" in scope and "__cuda__" in scope:
-        # what vectorize writes: lines are told of the user's function
-        for name, made in list(scope.items()):
-            if name.startswith(("__vectorized_", "__gufunc_")):
-                made.home = scope["__core__"].py_func.__code__.co_filename
+    for name, made in list(scope.items()) if "__core__" in scope and "__cuda__" in scope else ():
+        if name.startswith(("__vectorized_", "__gufunc_")):  # by vectorize: lines are told of the user's function
+            made.home = scope["__core__"].py_func.__code__.co_filename
 
 
 def _spread(self: Any, array: Any, shape: Any) -> Any:
     """An argument of an element-wise function, as if it had this shape."""
-    shape = shape if isinstance(shape, tuple) else (shape,)
-    missing = (0,) * (len(shape) - array.ndim)
-    strides = [
-        0 if extent != own else stride
-        for extent, own, stride in zip(shape, (*missing, *array.shape), (*missing, *array.strides), strict=True)
-    ]
-    return np.lib.stride_tricks.as_strided(array, shape, strides, subok=True)
+    return np.broadcast_to(array, shape, subok=True)
 
 
 def _copying(said: set[str]) -> Any:
@@ -222,7 +213,7 @@ def _copying(said: set[str]) -> Any:
     copy = Array.copy_to_host
 
     def copy_to_host(self: Array, ary: Any = None, stream: Any = None) -> Any:
-        written = self.storage.written if self.storage is not None else None
+        written = getattr(self.storage, "written", None)
         if written is not None and self.size == len(written) and not written.all():
             missing = np.flatnonzero(~written)
             first = f"{len(missing)} of {len(written)} elements, the first at {int(missing[0])}"
