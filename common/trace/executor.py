@@ -151,8 +151,8 @@ class Executor(State):
 
     @staticmethod
     def named(value: Any, name: str) -> Any:
-        if type(value) in (View, Barriers) and not value.name:
-            value.name = name
+        if type(value) in (View, Barriers):
+            value.name = value.name or name
         return value
 
     def branch(self, condition: Value, line: int) -> Mask:
@@ -223,15 +223,11 @@ class Executor(State):
                 self.mask = mask
                 yield item
             return
-        value = items.start
-        while True:
-            self.mask = mask
-            self.mask = self.branch(choose(items.step > 0, value < items.stop, value > items.stop), line)
-            if self.mask is self.none:
-                self.mask = mask
-                return
+        value, (_, stop, step) = items.start, items
+        while (more := self.branch(choose(step > 0, value < stop, value > stop), line)) is not self.none:
+            self.mask = more
             yield value
-            value = values.add(value, items.step)
+            value, self.mask = values.add(value, step), mask
 
     def select(self, condition: Value, then: Code, otherwise: Code) -> Value:
         """``a if condition else b`` where only the lanes that need either read memory."""
@@ -310,11 +306,7 @@ def _register(array: View, index: Any) -> int | None:
     return array.start + index * array.strides[0] if 0 <= index < array.shape[0] else None
 
 
-def _views(argument: Argument) -> Iterator[View]:
+def _views(argument: Argument) -> list[View]:
     if isinstance(argument, tuple):
-        for part in argument:
-            yield from _views(part)
-    elif isinstance(argument, Map):
-        yield argument.view
-    elif isinstance(argument, View):
-        yield argument
+        return [view for part in argument for view in _views(part)]
+    return [argument] if isinstance(argument, View) else [argument.view] if isinstance(argument, Map) else []

@@ -41,9 +41,6 @@ class Met(NamedTuple):
     stamps: Ints
     fence: Met | None = None  # for an atomic operation: those that had called it before
 
-    def part(self, chosen: Bools) -> Met:
-        return Met(self.event, self.who[chosen], self.stamps[chosen])
-
 
 def _met(asked: Ints, moments: Ints, others: Ints, theirs: Ints, sign: int) -> Bools:
     """For each asked thread, at its stamp: does another of its block come after it (``sign`` 1), or before (-1)?"""
@@ -89,10 +86,11 @@ class Log:
             fences, self._fences[block] = self._fences[block], []
             for fence in fences:
                 before = _met(fence.who, fence.stamps, own, moments, 1)
+                told, left = (Met(fence.event, fence.who[one], fence.stamps[one]) for one in (before, ~before))
                 if before.any():
-                    self.released[block].append(Met(event, own, moments, fence.part(before)))
+                    self.released[block].append(Met(event, own, moments, told))
                 if not before.all():
-                    self._fences[block].append(fence.part(~before))
+                    self._fences[block].append(left)
 
     def _by_block(self, who: Ints, stamps: Any) -> Iterator[tuple[int, Ints, Ints]]:
         blocks, stamps = who // self.lanes_per_block, np.broadcast_to(np.asarray(stamps), who.shape)
@@ -312,5 +310,5 @@ class State:
 
     def first(self, value: Any, lanes: Any) -> int:
         """The value of the first of the active lanes that are named."""
-        lane = int(np.argmax(np.broadcast_to(lanes, self.mask.bits.shape) & self.mask.bits))
+        lane = int(np.argmax(lanes & self.mask.bits))
         return int(np.broadcast_to(value, self.mask.bits.shape)[lane])

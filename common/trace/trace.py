@@ -44,11 +44,9 @@ SHAPES: dict[str, tuple[Problem, ...]] = {
     ),
     "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
 }
-SHAPES |= {
-    ladder: tuple(on_ladder(ladder, problem) for problem in SHAPES.get(kind.form, SHAPES["conv3d"]))
-    for ladder, kind in LADDERS.items()
-    if ladder not in SHAPES
-}
+for _ladder in [name for name in LADDERS if name not in SHAPES]:
+    _like = SHAPES.get(LADDERS[_ladder].form, SHAPES["conv3d"])
+    SHAPES[_ladder] = tuple(on_ladder(_ladder, problem) for problem in _like)
 
 SECONDS = 120.0  # for one trace in a child process
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
@@ -173,13 +171,14 @@ class Tracer:
 
     def stay(self) -> None:
         """Stand in until this process ends, and then say on standard error what was unsound."""
-        self.__enter__()
-        atexit.register(self._say)
 
-    def _say(self) -> None:
-        for kernel in self.reports():
-            for fault in kernel.faults:
-                print(f"{Path(kernel.file).name}:{fault.line}: {fault.placed}", file=sys.stderr)
+        def say() -> None:
+            for kernel in self.reports():
+                for fault in kernel.faults:
+                    print(f"{Path(kernel.file).name}:{fault.line}: {fault.placed}", file=sys.stderr)
+
+        self.__enter__()
+        atexit.register(say)
 
     def forget(self) -> None:
         """Begin to report anew; kernels stay compiled."""
