@@ -71,14 +71,10 @@ class Clocks:
         self.columns += 1
         return self.columns - 1
 
-    def of(self, kind: int, warp: Any) -> Any:
-        """The column of this kind that a warp has, or several have."""
-        return kind * self.warps + warp
-
     def done(self, kind: int, warp: int, number: int) -> Ints:
-        """What somebody knows who knows only that this column has come to this number."""
+        """What somebody knows who knows only that a warp's column of this kind has come to this number."""
         found: Ints = np.zeros_like(self.known[0])
-        found[self.of(kind, warp)] = number
+        found[kind * self.warps + warp] = number
         return found
 
     def phases(self, lane: int) -> Ints:
@@ -144,9 +140,8 @@ class Agent(NamedTuple):
     verb: str
     row: Any = None
 
-    def known(self, column: Any) -> Ints:
-        found: Ints = self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
-        return found
+    def known(self, column: Any) -> Any:
+        return self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
 
 
 class Groups:
@@ -172,16 +167,13 @@ class Tiles(Shared):
         super().__init__(state, size, dtype, alignment)
         count = len(self.data)
         self.column = np.full(count, -1, np.int64)  # of the clocks: who wrote an element last
-        self.number = np.zeros(count, np.int64)  # and which number of that column says that it is done
-        self.lane = np.zeros(count, np.int64)
-        self.line = np.zeros(count, np.int64)
-        self.stamp = np.zeros(count, np.int64)
-        self.fenced = np.zeros(count, np.int64)  # the interval in which the writer called fence_async
-        self.fence_stamp = np.zeros(count, np.int64)
+        # which number of that column says that it is done; the writer, its line and stamp; the interval in which it
+        # called fence_async, and its stamp then
+        self.number, self.lane, self.line, self.stamp, self.fenced, self.fence_stamp = np.zeros((6, count), np.int64)
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
         # by kind and warp of a block, what its threads, or the engines it has set to work, read last: number, line
-        self.readers: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        self.readers: dict[tuple[int, int], Ints] = {}
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
@@ -255,21 +247,17 @@ class Tiles(Shared):
         """How an operand, by row and k, does not walk through copied boxes as they lie, or nothing. ``along_n``: its
         rows are their columns."""
         row, k = self.rows[places], self.columns[places]
-        if (row == _NOWHERE).any():
-            return ""
-        if along_n:
-            row, k = k, row
+        nowhere = (row == _NOWHERE).any()
+        row, k = (k, row) if along_n else (row, k)
         first = row[:, 0]
         apart = (row != first[:, None]).any(axis=1) | (np.diff(k, axis=1) != 1).any(axis=1)
         wrong = (k[1:, 0] != k[:-1, 0]) | ((first[1:] != first[:-1] + 1) & (first[1:] != 0)) | apart[1:]
         wrong[0] |= apart[0]
-        if not wrong.any():
+        if nowhere or not wrong.any():
             return ""
         at, what = int(np.argmax(wrong)), "columns" if along_n else "rows"
-        return (
-            f"reads as {what} {at} and {at + 1} what was copied as {what} {first[at]} and {first[at + 1]} of a box, "
-            "or its k do not follow each other"
-        )
+        read, copied = f"{what} {at} and {at + 1}", f"{what} {first[at]} and {first[at + 1]} of a box"
+        return f"reads as {read} what was copied as {copied}, or its k do not follow each other"
 
     def arrive(self, places: Ints, values: Any) -> None:
         self.under_way[places] = False
@@ -306,10 +294,10 @@ class Tiles(Shared):
         numbers, of_block = (np.broadcast_to(value, places.shape) for value in (number, warps))
         for warp in np.unique(warps).tolist():
             if (kind, warp) not in self.readers:
-                self.readers[kind, warp] = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64)
-            number_of, line_of = self.readers[kind, warp]
+                self.readers[kind, warp] = np.zeros((2, len(self.data)), np.int64)
             own = of_block == warp if np.ndim(warps) else slice(None)
-            number_of[places[own]], line_of[places[own]] = numbers[own], agent.line
+            self.readers[kind, warp][0][places[own]] = numbers[own]
+            self.readers[kind, warp][1][places[own]] = agent.line
 
     def _written_before(self, agent: Agent, places: Ints, among: Bools | None = None) -> None:
         """A fault where the agent does not know that what was written last is done."""
@@ -337,7 +325,8 @@ class Tiles(Shared):
         if not numbers.any():
             return
         first_warp = places // self.size * (agent.state.lanes_per_block // WARP)
-        first_column = np.array([agent.state.engines.clocks.of(kind, warp) for kind, warp in self.readers])
+        warps = agent.state.engines.clocks.warps
+        first_column = np.array([kind * warps + warp for kind, warp in self.readers])
         late = numbers > agent.known(first_column[:, None] + first_warp)
         if among is not None:
             late &= among
