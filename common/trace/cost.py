@@ -176,11 +176,9 @@ class Ledger:
         key = (space, width, op, pattern.tobytes(), active.tobytes())
         found = self._costs.get(key)
         if found is None:
-            rows, used = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
-            if space == "global":
-                found = sectors(rows, used, width, op == PAST_L1)
-            else:
-                found = wavefronts(rows, used, width, op in ("write", "copy", ROWS))
+            asked = pattern.reshape(-1, WARP), active.reshape(-1, WARP), width
+            alone = op in ("write", "copy", ROWS)
+            found = sectors(*asked, op == PAST_L1) if space == "global" else wavefronts(*asked, alone)
             if len(self._costs) * len(key[3]) > 1 << 28:
                 self._costs.clear()
             self._costs[key] = found

@@ -175,15 +175,12 @@ class Product:
 
     def begin(self, acc: View, registers: range, a: Ints | None, b: Ints) -> None:
         """Add to the sums that are on their way already, or to those that the registers hold."""
-        self.a, self.b, sums = a, b, None
-        for one in acc.storage.flight:
-            if one.lead == self.lead and set(registers) & set(one.registers):
-                if one.registers == registers:
-                    sums = one
-                    break
-                text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
-                self.fault("wgmma-order", acc.name, text)
-        self.sums: Sums = sums or Sums(self, acc, registers)
+        own = [one for one in acc.storage.flight if one.lead == self.lead and set(registers) & set(one.registers)]
+        same = [one for one in own if one.registers == registers]
+        if own and not same:
+            text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
+            self.fault("wgmma-order", acc.name, text)
+        self.a, self.b, self.sums = a, b, same[0] if same else Sums(self, acc, registers)
         engines, tiles = self.state.engines, self.tiles.storage
         queue = engines.queues[self.lead]
         row = engines.clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
@@ -214,8 +211,7 @@ class Product:
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
         form, data, sums = self.form, self.tiles.storage.data, self.sums
-        left = self._fragment(self.frag) if self.frag else data[self.a]
-        right = data[self.b]
+        left, right = self._fragment(self.frag) if self.frag else data[self.a], data[self.b]
         if form.packed:
             left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
         elif form.sparse:
@@ -315,11 +311,9 @@ def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Val
     start = values.mul(offset, tiles.dtype.itemsize)
     for name, value in (("address", start), ("leading", leading), ("stride", stride)):
         numbers = np.broadcast_to(np.asarray(value).astype(np.int64), state.mask.bits.shape)
-        wrong = state.mask.bits & ((numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18))
-        if wrong.any():
-            first = int(numbers[int(np.argmax(wrong))])
-            text = f"{name} is {first} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
-            state.fault("descriptor", line, tiles.name, text, wrong)
+        wrong = (numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18)
+        text = f"{name} is {state.first(numbers, wrong)} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
+        state.fault("descriptor", line, tiles.name, text, wrong)
     return encoded(start, leading, stride)
 
 
