@@ -98,8 +98,16 @@ class Names:
             self._note({model.name})
             return model
         home = str(getattr(value, "__module__", ""))
-        if hasattr(value, "_defn") or (home.startswith("numba.cuda") and not home.startswith("numba.cuda.tests.")):
-            return self._of_numba(value, home)  # imported by itself, or an intrinsic that Numba compiles
+        plain = "numba.cuda.tests.", "numba.cuda.random"  # Python that is run as it stands
+        if hasattr(value, "_defn") or (home.startswith("numba.cuda") and not home.startswith(plain)):
+            from numba import cuda  # imported by itself, or an intrinsic that Numba compiles
+
+            if value is cuda.cg.this_grid:
+                return self.cuda.cg.this_grid
+            if home == "numba.cuda.libdevice":
+                return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
+            name = next((name for name, one in vars(cuda).items() if one is value), "?")
+            return getattr(self.cuda, name, None) or unknown(getattr(value, "__name__", name))
         if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and home in ("math", "cmath")):
             return values.function(value.__name__) or value
         return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
@@ -115,18 +123,6 @@ class Names:
             with suppress(TraceError):  # told when it is called
                 self.called[function].freeze()
         return self.called[function]
-
-    def _of_numba(self, value: Any, home: str) -> Any:
-        from numba import cuda  # not in a process that only asks for a trace
-
-        if value is cuda.cg.this_grid:
-            return self.cuda.cg.this_grid
-        if home == "numba.cuda.random":
-            return self._called(value)
-        if home == "numba.cuda.libdevice":
-            return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
-        name = next((name for name, one in vars(cuda).items() if one is value), "?")
-        return getattr(self.cuda, name, None) or unknown(getattr(value, "__name__", name))
 
     def _items(self, one: Any) -> Any:
         if type(one) is not View:

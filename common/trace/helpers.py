@@ -215,23 +215,6 @@ def summed(sums: Array, dtype: Any) -> Array:
     return sums.astype(dtype) if dtype == FLOAT32 else sums.astype(np.int64).astype(dtype)
 
 
-def _dealt(rows: list[Value], lanes: int, transposed: bool) -> list[Value]:
-    """What each lane gets of four matrices whose rows of 16 bytes lanes hold: lane l row l % 8 of matrix l // 8."""
-    held = np.array([spread(element, (lanes,)) for element in rows]).T
-    matrices, pairs = held.reshape(-1, _MATRICES, 8, len(rows)), len(rows) // 4
-    matrices = matrices.swapaxes(2, 3) if transposed else matrices
-    places = list(np.ndindex(_MATRICES, pairs))
-    return [matrices[:, matrix, _G[:, 0], pairs * _T[:, 0] + pair].reshape(lanes) for matrix, pair in places]
-
-
-def _gathered(elements: list[Value], lanes: int, transposed: bool) -> list[Value]:
-    """The other way: each lane's row, or column, of four matrices that lanes hold as they are dealt."""
-    held = np.array([spread(element, (lanes,)) for element in elements])
-    pairs = held.reshape(_MATRICES, len(elements) // _MATRICES, -1, 8, 4)  # matrix, of a pair, warp, g, t
-    matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, _MATRICES, 8, 8)
-    return list((matrices.swapaxes(2, 3) if transposed else matrices).reshape(lanes, 8).T.copy())
-
-
 def cut_to_tf32(value: Value) -> Value:
     """What a tensor core takes of float32: the low 13 bits are left out."""
     return (np.asarray(value, FLOAT32).view(np.uint32) & np.uint32(0xFFFFE000)).view(FLOAT32)[()]
@@ -339,8 +322,14 @@ def ldmatrix(
     _require_warps(state, line, name)
     others = () if transposed else (np.float32, np.int8)
     tile.require(state, line, name, "shared", np.float16, *others)
-    rows = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS)
-    _give(state, line, frag, i, _dealt(rows, len(state.lane_numbers), transposed))
+    rows, lanes = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS), len(state.lane_numbers)
+    # a lane holds 16 bytes, row lane % 8 of matrix lane // 8, and gets an element, or several, of each matrix
+    held, pairs = np.array([spread(element, (lanes,)) for element in rows]).T, len(rows) // 4
+    matrices = held.reshape(-1, _MATRICES, 8, len(rows))
+    matrices = matrices.swapaxes(2, 3) if transposed else matrices
+    places = list(np.ndindex(_MATRICES, pairs))
+    dealt = [matrices[:, matrix, _G[:, 0], pairs * _T[:, 0] + pair].reshape(lanes) for matrix, pair in places]
+    _give(state, line, frag, i, dealt)
 
 
 def stmatrix(
@@ -348,9 +337,13 @@ def stmatrix(
 ) -> None:
     _require_warps(state, line, name)
     tile.require(state, line, name, "shared", np.float16)
-    rows = _gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers), transposed)
+    lanes = len(state.lane_numbers)
+    held = np.array([spread(element, (lanes,)) for element in _elements(state, line, frag, i, 8, np.float16)])
+    pairs = held.reshape(_MATRICES, 2, -1, 8, 4)  # matrix, of a pair, warp, g, t
+    matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, _MATRICES, 8, 8)
+    matrices = matrices.swapaxes(2, 3) if transposed else matrices
     views.spread_taint(state)
-    tile.write_flat(state, line, offset, rows)
+    tile.write_flat(state, line, offset, list(matrices.reshape(lanes, 8).T.copy()))
 
 
 for _ending in "", "_transposed":

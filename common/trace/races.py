@@ -166,28 +166,20 @@ class Shadow:
             lane, place = pair[0] - (0 if self.per_block else state.first_ordinal), int(places[first])
             start = view.start if type(view.start) is int else int(view.start[lane])
             element = view.element(place % self.per_block if self.per_block else place - start)
-            text, look_at = _told(state, kind, element, pair, lines, (verb, theirs))
+            look_at, (of, what) = "", (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
+            accesses = zip((verb, theirs), pair, lines, strict=True)
+            both = " and ".join(f"{did} by {what} {of(who)} in line {line}" for did, who, line in accesses)
+            why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
+            if kind == "race" and theirs == _AT_ONCE:
+                both = f"written by threads {of(pair[0])} and {of(pair[1])} at once in line {lines[0]}"
+                why = ": their values differ"
+                look_at = "the index of this store: threads that write at once need an element each"
             count = int(np.count_nonzero(one))
-            state.fault(kind, now.line, view.name, text, lane=lane, count=count, look_at=look_at)
+            state.fault(kind, now.line, view.name, f"{element} is {both}{why}", None, lane, count, "", look_at)
 
 
 def picked_stamps(stamps: Any, lanes: Bools | Ints) -> Any:
     return stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
-
-
-def _told(
-    state: State, kind: str, element: str, pair: tuple[int, int], lines: tuple[int, int], verbs: tuple[str, str]
-) -> tuple[str, str]:
-    """What two threads, or blocks, did to an element, in words; and what to look at."""
-    of, what = (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
-    if kind == "race" and verbs[1] == _AT_ONCE:
-        threads = f"threads {of(pair[0])} and {of(pair[1])}"
-        text = f"{element} is written by {threads} at once in line {lines[0]}: their values differ"
-        return text, "the index of this store: threads that write at once need an element each"
-    accesses = zip(verbs, pair, lines, strict=True)
-    both = " and ".join(f"{verb} by {what} {of(who)} in line {line}" for verb, who, line in accesses)
-    why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
-    return f"{element} is {both}{why}", ""
 
 
 def same(a: Any, b: Any) -> Bools:

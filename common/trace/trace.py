@@ -218,21 +218,16 @@ class Tracer:
         lanes = _LANES_OF_TEAMS if executor.has_engines else _LANES_AT_ONCE
         at_once = 1 if alone else max(1, lanes // (executor.lanes_per_block * executor.cluster))
         if executor.cooperative:
-            self._require_resident(launch)
             blocks, at_once = None, math.prod(launch.grid)
+            architecture, threads = device.played() or device.USUAL_CARD, math.prod(launch.block)
+            each = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks
+            if at_once > (most := each * self.multiprocessors):
+                said = f"a barrier of the whole grid needs all {at_once} blocks resident at once"
+                raise limits.LaunchLimitError(f"{said}: {self.multiprocessors} multiprocessors hold at most {most}")
         executor.run(arguments, blocks, at_once, self.order)
         for host, copied in back:
             host[...] = np.asarray(copied)
         return blocks is None
-
-    def _require_resident(self, launch: Launch) -> None:
-        """Raise LaunchLimitError unless all blocks fit the GPU at once."""
-        architecture, threads = device.played() or device.USUAL_CARD, math.prod(launch.block)
-        each = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks
-        blocks, most = math.prod(launch.grid), each * self.multiprocessors
-        if blocks > most:
-            said = f"a barrier of the whole grid needs all {blocks} blocks resident at once"
-            raise limits.LaunchLimitError(f"{said}: {self.multiprocessors} multiprocessors hold at most {most}")
 
 
 def run(

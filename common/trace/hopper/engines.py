@@ -88,22 +88,18 @@ class Team:
         self.wait: Wait | None = None
         self.kept: dict[str, Any] = dict(zip(_OWN, (lanes, lanes, lanes, 0, 0, [], 0), strict=True))
         self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
-        self._work: Future[None] | None = None
+        self.work: Future[None] | None = None
         self._leaving = False
 
-    @property
-    def dead(self) -> bool:
-        return self._work is not None and self._work.done()
-
     def go_on(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        if self._work is None:
-            self._work = pool.submit(work)
-            self._work.add_done_callback(lambda _: self._theirs.release())
+        if self.work is None:
+            self.work = pool.submit(work)
+            self.work.add_done_callback(lambda _: self._theirs.release())
         else:
             self._mine.release()
         self._theirs.acquire()
-        if self._work.done():
-            self._work.result()
+        if self.work.done():
+            self.work.result()
 
     def pause(self) -> None:
         self._theirs.release()
@@ -112,10 +108,10 @@ class Team:
             raise _LeftError
 
     def leave(self) -> None:
-        if self._work is not None:
+        if self.work is not None:
             self._leaving = True
             self._mine.release()
-            self._work.exception()  # waits
+            self.work.exception()  # waits
 
 
 class Teams:
@@ -153,7 +149,7 @@ class Teams:
 
     def _take_turns(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         turn, own = 0, vars(self.state)
-        while live := [team for team in self.all if not team.dead]:
+        while live := [team for team in self.all if team.work is None or not team.work.done()]:
             ready = [team for team in live if team.wait is None or team.wait.over()]
             if ready:
                 team = next((one for one in ready if self.all.index(one) >= turn), ready[0])
