@@ -61,9 +61,6 @@ class Expressions:
         written: str = method(node)
         return written
 
-    def several(self, nodes: list[ast.expr]) -> str:
-        return ", ".join(map(self.expression, nodes))
-
     def of_Constant(self, node: ast.Constant) -> str:  # noqa: N802
         if not isinstance(node.value, float):
             return f"complex(0.0, {node.value.imag})" if isinstance(node.value, complex) else repr(node.value)

@@ -277,7 +277,7 @@ def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: in
     key = state.here()
     if key not in state.shared:
         static = _static_bytes(state) + math.prod(extents) * kind.itemsize
-        limits.require_shared(static, state.shared_bytes, device.played())
+        limits.require_shared(static, state.launch.shared_bytes, device.played())
         storage = _shared(state, math.prod(extents), kind, alignment or kind.itemsize)
         state.shared[key] = View.of(storage, extents)
     view: View = state.shared[key]
@@ -293,13 +293,13 @@ _UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in th
 
 def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> View:
     """All of a block's dynamic shared memory, as elements of one type."""
-    limits.require_shared(_static_bytes(state), state.shared_bytes, device.played())
-    key, extents = ("dynamic", kind.str), (state.shared_bytes // kind.itemsize,)
+    limits.require_shared(_static_bytes(state), state.launch.shared_bytes, device.played())
+    key, extents = ("dynamic", kind.str), (state.launch.shared_bytes // kind.itemsize,)
     others = [view.storage for k, view in state.shared.items() if k[0] == "dynamic" and k != key]
     if others and (state.has_engines or kind.names):
         raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
     if key not in state.shared:
-        size = max(1, -(-state.shared_bytes // _UNIT) * _UNIT // kind.itemsize)
+        size = max(1, -(-state.launch.shared_bytes // _UNIT) * _UNIT // kind.itemsize)
         storage = _shared(state, size, kind, alignment or _UNIT)
         if others:  # the same bytes: who has written them is known no more
             storage.data = others[0].data.view(np.uint8).view(kind)

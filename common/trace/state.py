@@ -195,7 +195,6 @@ class State:
     def configure(self, launch: Launch, ledger: Ledger) -> None:
         self.launch, self.ledger = replace(launch, arguments=()), ledger  # which keeps nobody's arrays
         self.grid, self.block, self.cluster = launch.grid, launch.block, launch.cluster
-        self.shared_bytes = launch.shared_bytes
         self.threads = math.prod(self.block)
         self.lanes_per_block = -(-self.threads // WARP) * WARP
         self.log = Log(self.lanes_per_block)

@@ -114,7 +114,7 @@ class Translator(Expressions):
 
     def _do_Expr(self, node: ast.Expr) -> None:  # noqa: N802
         if isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "print":
-            self._emit(f"_t.printed({self.several(node.value.args)})")
+            self._emit(f"_t.printed({', '.join(map(self.expression, node.value.args))})")
         elif not isinstance(node.value, ast.Constant):
             self._emit(self.expression(node.value))
 

@@ -34,8 +34,6 @@ from common.trace.values import Cast, Value
 # What of the state belongs to the team that runs.
 _OWN = ("all", "mask", "waiting", "site", "depth", "call_path", "spot")
 
-Phases = Sequence[tuple[Any, int]]
-
 
 class StuckError(RuntimeError):
     """No team can go on. ``split``: warpgroups of a block that should run as single warps."""
@@ -57,10 +55,10 @@ class Wait:
     line: int
     mask: Mask
     of_cluster: bool
-    phases: Phases
+    phases: Sequence[tuple[Any, int]]
     passed: bool = False
 
-    def left(self) -> Phases:
+    def left(self) -> Sequence[tuple[Any, int]]:
         return [(barrier, parity) for barrier, parity in self.phases if not barrier.passed(parity)]
 
     def over(self) -> bool:
@@ -165,7 +163,7 @@ class Teams:
                 if not any(barrier.deliver() for wait in hurried for barrier, _ in wait.left()):
                     raise StuckError(self._parted(live))
 
-    def wait(self, line: int, of_cluster: bool = False, phases: Phases = ()) -> None:
+    def wait(self, line: int, of_cluster: bool = False, phases: Sequence[tuple[Any, int]] = ()) -> None:
         """The active lanes of the team that runs come to a :class:`Wait`, and go on when it is over."""
         assert self.now is not None
         wait = Wait(line, self.state.mask, of_cluster, phases)

@@ -247,7 +247,17 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
         raise state.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
     registers = range(acc.start + first, acc.start + first + count)
     leads = warpgroups(state, line, form.name)
-    _count(state, line, form, acc, tiles, columns, len(leads))
+    if (ledger := state.ledger).recording and leads:
+        packed = form.dtype.itemsize // form.packed.itemsize if form.packed else 1
+        ledger.fma[line] += len(leads) * ROWS * columns * form.depth * packed
+        held = (0 if form.registers else ROWS // 2 if form.sparse else ROWS) + columns
+        size = held * form.depth * form.dtype.itemsize
+        passes = len(leads) * size // _WAVEFRONT  # swizzled rows never meet in a bank
+        tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
+        tally.add(len(leads), Cost(len(leads), passes, passes, len(leads)))
+        for op in ("read", "write"):
+            taken = Cost(len(leads) * WARPGROUP // WARP, 0, 0, 0)
+            ledger.tallies[Key(line, "local", op, acc.name, 32)].add(len(leads) * WARPGROUP * columns // 2, taken)
     for lead in leads:
         product, left = Product(state, line, form, tiles, columns, lead), None
         if form.registers:
@@ -264,22 +274,6 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
         (product.words,) = _of_lanes(state, [asked["places"]], lead)
         product.half = helpers.one_half(state, line, form.name, asked["half"])
         product.begin(acc, registers, left, right)
-
-
-def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
-    ledger = state.ledger
-    if not ledger.recording or not groups:
-        return
-    values = form.depth * form.dtype.itemsize // form.packed.itemsize if form.packed else form.depth
-    ledger.fma[line] += groups * ROWS * columns * values
-    held = (0 if form.registers else ROWS // 2 if form.sparse else ROWS) + columns
-    size = held * form.depth * form.dtype.itemsize
-    passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
-    tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
-    tally.add(groups, Cost(groups, passes, passes, groups))
-    for op in ("read", "write"):
-        registers = ledger.tallies[Key(line, "local", op, acc.name, 32)]
-        registers.add(groups * WARPGROUP * columns // 2, Cost(groups * WARPGROUP // WARP, 0, 0, 0))
 
 
 @on_engines
