@@ -84,7 +84,6 @@ class Executor(State):
         def restore() -> None:
             for storage, data, written in arrays:
                 storage.data[:], storage.written = data, written
-                storage.forget()
             vars(self.ledger).update(ledger)
             self.configure(self.launch, self.ledger)
 

@@ -31,9 +31,7 @@ class Storage:
     unset_look_at = ""  # what one who reads what nothing has written is to look at
     complete = False  # has every element been written
     sampled = True  # are the first request's offsets told
-    # each kind of memory's own: (state, view, at, lanes, line), the same, and (state, place, width, op, lanes)
-    note_read: Any
-    note_atomic: Any
+    note_read: Any  # each kind of memory's own, as is how it costs an access
     _cost: Any
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
@@ -147,9 +145,6 @@ class Global(Storage):
             if self.written is not None and self.written.all():
                 self.written = None
         self._watched = self._watched or watched
-
-    def forget(self) -> None:
-        self._log = self._shadow = None
 
     def _begun(self, state: State, view: View, places: Ints, lanes: Ints, line: int) -> tuple[Shadow, Access]:
         """The accesses so far, and one that these lanes make now."""
@@ -315,8 +310,7 @@ class Record:
 
     def copy(self, state: State, other: Any, line: int) -> None:
         for name in self._view.dtype.names or ():
-            value = other.load(state, name, line) if isinstance(other, Record) else other[name]
-            self.store(state, name, value, line)
+            self.store(state, name, other.load(state, name, line) if isinstance(other, Record) else other[name], line)
 
 
 class Records(Global):
