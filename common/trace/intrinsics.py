@@ -112,8 +112,7 @@ def _change(
     if not fresh and not storage.complete:
         storage.missing(state, view, place, at, line, changes=True)
     storage.note_atomic(state, view, at, lanes, line)
-    everyone = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
-    old = np.zeros(lanes.shape, view.dtype)
+    everyone, old = np.flatnonzero(lanes)[:: -1 if state.reversed else 1], np.zeros(lanes.shape, view.dtype)
     everyone = everyone[np.argsort(at[everyone], kind="stable")]
     places = at[everyone]
     starts = np.flatnonzero(np.diff(places, prepend=-1))
@@ -150,11 +149,9 @@ class Cuda:
         grid = SimpleNamespace(sync=Intrinsic(races.pass_grid_barrier))
         self.cg = SimpleNamespace(this_grid=Intrinsic(lambda state, line: grid))
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
-        self.atomic = SimpleNamespace(
-            **{name: Intrinsic(partial(atomic, name=name)) for name in ATOMIC},
-            cas=Intrinsic(cas),
-            compare_and_swap=Intrinsic(lambda state, line, view, *values: cas(state, line, view, 0, *values)),
-        )
+        self.atomic = SimpleNamespace(**{name: Intrinsic(partial(atomic, name=name)) for name in ATOMIC})
+        self.atomic.cas = Intrinsic(cas)
+        self.atomic.compare_and_swap = Intrinsic(lambda state, line, view, *given: cas(state, line, view, 0, *given))
         self.fp16 = SimpleNamespace(**{name: _half(function) for name, function in _HALF.items()})
 
     def place(self, blocks: Iterable[Value]) -> None:

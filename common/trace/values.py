@@ -43,11 +43,9 @@ def spread(value: Value, shape: tuple[int, ...]) -> Any:
 def widened(value: Value) -> Value:
     """Integers narrower than 64 bits, and booleans, in 64 bits."""
     dtype = dtype_of(value)
-    if dtype.kind in "ib" and dtype != INT64:
+    if dtype.kind in "ib" and (dtype != INT64 or type(value) is bool):
         return int(value) if uniform(value) else value.astype(INT64)
-    if dtype.kind == "u" and dtype != UINT64:
-        return value.astype(UINT64)
-    return int(value) if type(value) is bool else value
+    return value.astype(UINT64) if dtype.kind == "u" and dtype != UINT64 else value
 
 
 def signed(value: Value) -> Value:
@@ -180,9 +178,9 @@ class Range(NamedTuple):
 
 def make_range(*ends: Value) -> Any:
     start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
-    if not (uniform(start) and uniform(stop) and uniform(step)):
+    if not all(map(uniform, ends)):
         return Range(*unified(start, stop), signed(widened(step)))
-    turns = range(*(int(end) for end in (start, stop, step)))
+    turns = range(int(start), int(stop), int(step))
     return turns if "i" in (dtype_of(start).kind, dtype_of(stop).kind) else map(np.uint64, turns)
 
 
@@ -224,8 +222,7 @@ def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> 
 
 def narrow_constant(value: int, number: type[np.integer[Any]]) -> Value:
     """A constant as `lessons.toolkit.narrow` has it: of type ``number``, if it fits."""
-    limits = np.iinfo(number)
-    return number(value) if limits.min <= value <= limits.max else value
+    return number(value) if np.iinfo(number).min <= value <= np.iinfo(number).max else value
 
 
 def python_complex(real: Value = 0.0, imag: Value = 0.0) -> Value:

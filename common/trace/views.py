@@ -326,6 +326,6 @@ def spread_taint(state: State) -> None:
 def note_unwritten(state: State) -> None:
     told = {array for kind, _, array in state.ledger.faults if kind == "read-before-write"}
     for source in state.sources:
-        if source.view is not None and source.view.name not in told:
-            text = f"line {source.line} reads elements of {source.view.name} that nothing has written"
+        if source.view is not None and source.name not in told:
+            text = f"line {source.line} reads elements of {source.name} that nothing has written"
             state.ledger.notes[f"{text}; no such value is stored"] += 1

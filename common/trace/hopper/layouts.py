@@ -92,13 +92,12 @@ class Descriptor(NamedTuple):
 
 def encoded(start: Any, leading: Any, stride: Any) -> Any:
     """The bits of a descriptor whose offsets are given in bytes; the swizzle is that of rows of stride / 8 bytes."""
-    found: Any = np.uint64(0)
+    rows = np.asarray(stride).astype(np.int64)
+    found = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64) << np.uint64(62)
     for value, low in ((start, 0), (leading, 16), (stride, 32)):
         part = (np.asarray(value).astype(np.uint64) >> np.uint64(4)) & np.uint64(0x3FFF)
-        found = found | (part << np.uint64(low))
-    rows = np.asarray(stride).astype(np.int64)
-    code = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64)
-    return (found | (code << np.uint64(62)))[()]
+        found = found | part << np.uint64(low)
+    return found[()]
 
 
 @lru_cache(maxsize=512)
