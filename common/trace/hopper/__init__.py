@@ -1,9 +1,11 @@
-"""What works beside a Hopper kernel's threads; each module imports from those below it only.
+"""What works beside a Hopper kernel's threads: copies of boxes, products of warpgroups, barriers that count bytes.
 
-engines       warpgroups that take turns, clusters, registers
-wgmma         the matrix unit
-tma           the copy engine
-mbarriers     barriers that count arrivals and bytes, and the pipeline of stages that arrive at them
-tiles         shared memory that threads and engines access, and what each lane knows to be done
-layouts       swizzled tiles, descriptors, boxes of im2col
+Each module imports from those below it only:
+
+    engines       warpgroups that take turns, clusters, registers
+    wgmma         the matrix unit
+    tma           the copy engine
+    mbarriers     barriers that count arrivals and bytes, and the pipeline of stages that arrive at them
+    tiles         shared memory that threads and engines access, and what each lane knows to be done
+    layouts       swizzled tiles, descriptors, boxes of im2col
 """
