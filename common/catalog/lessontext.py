@@ -7,7 +7,6 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from common.catalog import schema, store
-from common.catalog.schema import Count
 
 
 class Usual(Struct, frozen=True):
@@ -21,7 +20,6 @@ class Remark(Struct, frozen=True):
     step: str
     kernel: str
     text: str
-    merged: dict[str, Count] = field(default_factory=dict)  # by shared array, how many words wide its reads become
 
 
 class Epilogues(Struct, frozen=True):

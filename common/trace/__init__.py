@@ -12,9 +12,8 @@ Module by module; each imports from itself and from those below it:
     hopper/        what works beside the threads of a Hopper kernel
     helpers        the lessons' helpers, as kernels call them: wide accesses, copies, matrices in the lanes of a warp
     intrinsics     the registry of what kernels may call; what cuda.* does
-    records        arrays that kernels make; arrays of records
     shared         shared and local arrays
-    memory         global and constant arrays
+    memory         global and constant arrays; arrays of records
     races          accesses that nothing orders; barriers of a block, and of the grid
     views          arrays as a kernel sees them, their indices, and reads of what nothing has written
     state          the threads that run, what they did and when, and how a fault of one is reported

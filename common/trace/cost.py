@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.explain.faults import Fault, telling
-from common.trace.messages import Point, Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
+from common.trace.messages import Point, Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan, TraceOptions
 
 WARP = 32
 SECTOR_BYTES = 32
@@ -160,30 +160,25 @@ class Ledger:
         self.notes: Counter[str] = Counter()
         self.printed: list[str] = []  # lines, the first MOST_PRINTED
         self.prints = 0  # how many there were
-        self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
-        self.kept = 0  # requests of each access that are kept with their lanes
+        self.options = TraceOptions()
+        self.launches: list[tuple[Point, Point]] = []  # grids and blocks
         self.events: list[TracedEvent] = []
         self.pipeline: list[TracedSpan] = []  # of the first block
         self.under_way = 0  # the most groups of copies that a wait for the others left on their way
-        self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
         self._costs: dict[Any, Cost] = {}
 
     def cost(self, space: str, positions: Ints, active: Bools, width: int, op: str = "read") -> Cost:
         """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
-
-        ``positions``, one per lane, and ``width``: in bytes (global) or words (shared).
-        """
+        ``positions``, one per lane, and ``width``: in bytes (global) or words (shared)."""
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
         pattern = positions - origin
         key = (space, width, op, pattern.tobytes(), active.tobytes())
         found = self._costs.get(key)
         if found is None:
-            rows, used = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
-            if space == "global":
-                found = sectors(rows, used, width, op == PAST_L1)
-            else:
-                found = wavefronts(rows, used, width, op in ("write", "copy", ROWS))
+            asked = pattern.reshape(-1, WARP), active.reshape(-1, WARP), width
+            alone = op in ("write", "copy", ROWS)
+            found = sectors(*asked, op == PAST_L1) if space == "global" else wavefronts(*asked, alone)
             if len(self._costs) * len(key[3]) > 1 << 28:
                 self._costs.clear()
             self._costs[key] = found
@@ -217,8 +212,7 @@ _STORES = {"global": ("write", "atomic", "tma store"), "shared": ("write", "atom
            "local": ("write", "atomic")}  # fmt: skip
 
 
-def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> TracedKernel:
-    """What a kernel did in launches of these grids and blocks."""
+def report(function: Callable[..., Any], ledger: Ledger) -> TracedKernel:
     file = function.__code__.co_filename
 
     def text(line: int) -> str:
@@ -240,10 +234,10 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
     ]
     fma = sum(ledger.fma.values())
     same = ("notes", "events", "pipeline", "printed", "prints", "under_way")
-    grid, block = launches[0]
-    blocks = sum(math.prod(grid) for grid, _ in launches)
+    grid, block = ledger.launches[0]
+    blocks = sum(math.prod(grid) for grid, _ in ledger.launches)
     return TracedKernel(
-        function.__name__, file, grid, block, len(launches), blocks, (0, 0, 0), accesses, fma,
+        function.__name__, file, grid, block, len(ledger.launches), blocks, (0, 0, 0), accesses, fma,
         fma_lines={str(line): count for line, count in sorted(ledger.fma.items())},
         branches={str(line): (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
         faults=sorted(faults, key=lambda one: (telling(one), one.what.endswith(LEFT_OVER), one.line or 0)),

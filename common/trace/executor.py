@@ -1,8 +1,5 @@
-"""Runs a kernel for all threads of some blocks at once, in lockstep, and records what every warp does.
-
-No GPU is involved, and the order is fixed: two runs give the same report. Translated code
-(:mod:`common.trace.translate`) calls the :class:`Executor` ``_t``.
-"""
+"""Runs a kernel for all threads of some blocks at once, in lockstep and in a fixed order, and records what every warp
+does. Translated code (:mod:`common.trace.translate`) calls the :class:`Executor` ``_t``."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import math
 import re
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -20,7 +18,7 @@ import numpy as np
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
 from common.run import stages
-from common.trace import helpers, races, values, views
+from common.trace import races, values, views
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
 from common.trace.hopper.engines import Engines, SplitError, StuckError
@@ -28,8 +26,7 @@ from common.trace.hopper.mbarriers import Barriers
 from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
 from common.trace.intrinsics import Code, Intrinsic
-from common.trace.memory import Global
-from common.trace.records import Record
+from common.trace.memory import Global, Record
 from common.trace.shared import Local, Shared
 from common.trace.state import Launch, Mask, State, TraceError
 from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
@@ -87,7 +84,6 @@ class Executor(State):
         def restore() -> None:
             for storage, data, written in arrays:
                 storage.data[:], storage.written = data, written
-                storage.forget()
             vars(self.ledger).update(ledger)
             self.configure(self.launch, self.ledger)
 
@@ -105,28 +101,31 @@ class Executor(State):
         clusters = np.unique((np.arange(math.prod(self.grid)) if blocks is None else blocks) // self.cluster)
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
+        work = partial(self.main.invoke, self, 0, tuple(arguments), {})
         stages.advance()
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), self._placed():
             for own in reversed(groups) if self.reversed else groups:
                 self.begin((own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1))
                 self.names.cuda.place(self.axes(self.numbers, self.grid))
-                self._run_group(arguments, split)
+                if self.has_engines:  # warps wait for each other, and for copies and products
+                    recording = self.ledger.recording and not self.ledger.pipeline
+                    self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
+                    self.engines.teams.run(work)
+                    self.mask = self.waiting = self.all
+                    self.engines.end()
+                    if recording:
+                        self.ledger.pipeline = self.engines.pipeline.spans()
+                else:
+                    work()
+                races.end(self)
+                views.note_unwritten(self)
                 stages.advance()
 
-    def _run_group(self, arguments: list[Argument], split: frozenset[int]) -> None:
-        """Execute the blocks that have begun; what Python says of it becomes a TraceError."""
-        work = partial(self.main.invoke, self, 0, tuple(arguments), {})
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """What Python says of a kernel becomes a TraceError."""
         try:
-            if self.has_engines:  # warps wait for each other, and for copies and products
-                recording = self.ledger.recording and not self.ledger.pipeline
-                self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
-                self.engines.teams.run(work)
-                self.mask = self.waiting = self.all
-                self.engines.end()
-                if recording:
-                    self.ledger.pipeline = self.engines.pipeline.spans()
-            else:
-                work()
+            yield
         except (LaunchLimitError, StuckError, SplitError):
             raise
         except Exception as error:
@@ -137,9 +136,6 @@ class Executor(State):
             where = f"{self.launch.function.__name__}:{f' line {lines[-1]}:' if lines else ''}"
             placed = type(error) if known else TraceError
             raise placed(f"{where} {'' if known else f'{type(error).__name__}: '}{error}") from error
-        races.end(self)
-        helpers.end_copies(self)
-        views.note_unwritten(self)
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
         """``spot`` tells the calls of a function's text apart."""
@@ -154,8 +150,8 @@ class Executor(State):
 
     @staticmethod
     def named(value: Any, name: str) -> Any:
-        if type(value) in (View, Barriers) and not value.name:
-            value.name = name
+        if type(value) in (View, Barriers):
+            value.name = value.name or name
         return value
 
     def branch(self, condition: Value, line: int) -> Mask:
@@ -226,15 +222,11 @@ class Executor(State):
                 self.mask = mask
                 yield item
             return
-        value = items.start
-        while True:
-            self.mask = mask
-            self.mask = self.branch(choose(items.step > 0, value < items.stop, value > items.stop), line)
-            if self.mask is self.none:
-                self.mask = mask
-                return
+        value, (_, stop, step) = items.start, items
+        while (more := self.branch(choose(step > 0, value < stop, value > stop), line)) is not self.none:
+            self.mask = more
             yield value
-            value = values.add(value, items.step)
+            value, self.mask = values.add(value, step), mask
 
     def select(self, condition: Value, then: Code, otherwise: Code) -> Value:
         """``a if condition else b`` where only the lanes that need either read memory."""
@@ -261,18 +253,17 @@ class Executor(State):
         if isinstance(array, Record):
             return array.load(self, index, line)
         if type(array) is not View:
-            return self._of_tuple(array, index, line) if isinstance(index, np.ndarray) else array[index]
+            if not isinstance(index, np.ndarray):
+                return array[index]
+            wrong = self.mask.bits & ((index < -len(array)) | (index >= len(array)))
+            if wrong.any():
+                self.fault("outside", line, "", f"a tuple of {len(array)} is read at {index[wrong][0]}", wrong)
+            rows = np.stack([np.broadcast_to(value, index.shape) for value in array])
+            return rows[np.where(wrong, 0, index), np.arange(len(index))]
         at = None if self.ledger.recording else _register(array, index)  # most loads are of this kind
         if at is not None and not array.storage.lacking and (value := array.storage.values[at]) is not None:
             return value
         return array.load(self, index, line)
-
-    def _of_tuple(self, values: tuple[Value, ...], index: Any, line: int) -> Value:
-        wrong = self.mask.bits & ((index < -len(values)) | (index >= len(values)))
-        if wrong.any():
-            self.fault("outside", line, "", f"a tuple of {len(values)} is read at {index[wrong][0]}", wrong)
-        rows = np.stack([np.broadcast_to(value, index.shape) for value in values])
-        return rows[np.where(wrong, 0, index), np.arange(len(index))]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
         if isinstance(array, Record):
@@ -314,11 +305,7 @@ def _register(array: View, index: Any) -> int | None:
     return array.start + index * array.strides[0] if 0 <= index < array.shape[0] else None
 
 
-def _views(argument: Argument) -> Iterator[View]:
+def _views(argument: Argument) -> list[View]:
     if isinstance(argument, tuple):
-        for part in argument:
-            yield from _views(part)
-    elif isinstance(argument, Map):
-        yield argument.view
-    elif isinstance(argument, View):
-        yield argument
+        return [view for part in argument for view in _views(part)]
+    return [argument] if isinstance(argument, View) else [argument.view] if isinstance(argument, Map) else []

@@ -20,15 +20,11 @@ _INDICES = ("cuda.threadIdx", "cuda.blockIdx", "cuda.blockDim", "cuda.gridDim")
 
 
 class Expressions:
-    """Translates expressions of a function.
-
-    ``pure(name)``  does a call of a free name read no memory and need no line
-    ``home``        is it in the step's own file? Otherwise what it does is booked on the line that called it
-    ``ints``        free names, and counters of loops over ranges of such, that are Python ints, one for all threads:
-                    their arithmetic, most of a kernel's, stays Python's own
-    ``narrow``      is it of `lessons.toolkit.narrow`? Then only constants are such ints, and counters of loops that
-                    are written out; where arithmetic or a variable takes one, it has 32 bits
-    """
+    """``pure(name)``: does a call of a free name read no memory, and need no line? ``home``: is it in the step's
+    file? If not, what it does is booked on the line that called it. ``ints``: free names, and counters of loops over
+    ranges of such, that are Python ints, one for all threads: their arithmetic, most of a kernel's, is Python's own.
+    ``narrow``: of `lessons.toolkit.narrow` only constants are such ints, and counters of loops that are written out;
+    where arithmetic or a variable takes one, it has 32 bits."""
 
     def __init__(
         self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str], narrow: bool
@@ -64,9 +60,6 @@ class Expressions:
             raise self.untraced(node, ast.unparse(node))
         written: str = method(node)
         return written
-
-    def several(self, nodes: list[ast.expr]) -> str:
-        return ", ".join(map(self.expression, nodes))
 
     def of_Constant(self, node: ast.Constant) -> str:  # noqa: N802
         if not isinstance(node.value, float):

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from common.trace import values, views
-from common.trace.hopper import engines
 from common.trace.intrinsics import ENGINES, Cuda, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
@@ -66,11 +65,10 @@ class Names:
         self.called: dict[Code, Function] = {}
         self.waits = False  # do threads wait for each other by other means than a barrier of the block
         self.builtins = {
-            **_BUILTINS,
-            "int": Cast(np.int64, partial(views.require_written, self.state)),
+            **_BUILTINS, "int": Cast(np.int64, partial(views.require_written, self.state)),
             "enumerate": lambda one, start=0: enumerate(self._items(one), start),
             "zip": lambda *several: zip(*map(self._items, several), strict=False),
-        }
+        }  # fmt: skip
 
     def wrapped(self, value: Any) -> Any:
         """A global or closed-over value as translated code sees it."""
@@ -100,35 +98,31 @@ class Names:
             self._note({model.name})
             return model
         home = str(getattr(value, "__module__", ""))
-        if hasattr(value, "_defn") or (home.startswith("numba.cuda") and not home.startswith("numba.cuda.tests.")):
-            return self._of_numba(value, home)  # imported by itself, or an intrinsic that Numba compiles
+        plain = "numba.cuda.tests.", "numba.cuda.random"  # Python that is run as it stands
+        if hasattr(value, "_defn") or (home.startswith("numba.cuda") and not home.startswith(plain)):
+            from numba import cuda  # imported by itself, or an intrinsic that Numba compiles
+
+            if value is cuda.cg.this_grid:
+                return self.cuda.cg.this_grid
+            if home == "numba.cuda.libdevice":
+                return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
+            name = next((name for name, one in vars(cuda).items() if one is value), "?")
+            return getattr(self.cuda, name, None) or unknown(getattr(value, "__name__", name))
         if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and home in ("math", "cmath")):
             return values.function(value.__name__) or value
-        function = getattr(value, "py_func", value)
-        return self._called(function) if inspect.isfunction(function) else value
+        return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
 
     def _note(self, names: set[str]) -> None:
         self.state.has_engines |= not ENGINES.isdisjoint(names)
-        self.waits |= not engines.WAITS.isdisjoint(names)
+        self.waits |= "barrier_wait" in names
 
     def _called(self, function: Code) -> Function:
+        function = getattr(function, "py_func", function)
         if function not in self.called:
             self.called[function] = Function(function, self)
             with suppress(TraceError):  # told when it is called
                 self.called[function].freeze()
         return self.called[function]
-
-    def _of_numba(self, value: Any, home: str) -> Any:
-        from numba import cuda  # not in a process that only asks for a trace
-
-        if value is cuda.cg.this_grid:
-            return self.cuda.cg.this_grid
-        if home == "numba.cuda.random":
-            return self._called(getattr(value, "py_func", value))
-        if home == "numba.cuda.libdevice":
-            return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
-        name = next((name for name, one in vars(cuda).items() if one is value), "?")
-        return getattr(self.cuda, name, None) or unknown(getattr(value, "__name__", name))
 
     def _items(self, one: Any) -> Any:
         if type(one) is not View:
@@ -148,10 +142,14 @@ class Function:
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
-        found = _translation(*_source(self.function, self.home))
-        self._shares, self.only_read = found.shares, found.only_read
-        self.names.state.cooperative |= "this_grid" in self.function.__code__.co_names
-        scope, narrow = scope_of(self.function), _NARROW[found.narrow]
+        code, scope = self.function.__code__, scope_of(self.function)
+        linecache.checkcache(code.co_filename)  # the file may have been edited
+        text, named = "".join(linecache.getlines(code.co_filename)), code.co_names + code.co_freevars
+        casts = frozenset(name for name in named if isinstance(_number_type(scope.get(name)), Cast))
+        ints = frozenset(name for name, value in scope.items() if type(value) is int)
+        found = _translation(code, text, self.home, frozenset(scope), casts, ints)
+        self._shares, self.only_read, narrow = found.shares, found.only_read, _NARROW[found.narrow]
+        self.names.state.cooperative |= "this_grid" in code.co_names
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
         namespace = {**self.names.builtins, **narrow, **wrapped, **runtime, "_t": self.names.state, **found.constants}
@@ -173,17 +171,6 @@ class Function:
             state.call_path, state.site, state.mask = path, site, mask
 
 
-def _source(function: Code, home: bool) -> tuple[CodeType, str, bool, frozenset[str], frozenset[str], frozenset[str]]:
-    """What a translation is made of: code and text, free names, which of them are types, and which Python ints."""
-    code, scope = function.__code__, scope_of(function)
-    linecache.checkcache(code.co_filename)  # the file may have been edited
-    text = "".join(linecache.getlines(code.co_filename))
-    named = code.co_names + code.co_freevars
-    casts = frozenset(name for name in named if isinstance(_number_type(scope.get(name)), Cast))
-    ints = frozenset(name for name, value in scope.items() if type(value) is int)
-    return code, text, home, frozenset(scope), casts, ints
-
-
 @dataclass(frozen=True)
 class _Translation:
     code: CodeType
@@ -198,6 +185,7 @@ class _Translation:
 def _translation(
     code: CodeType, text: str, home: bool, scope: frozenset[str], casts: frozenset[str], ints: frozenset[str]
 ) -> _Translation:
+    """``scope``: the free names; ``casts``, ``ints``: those that are types, and Python ints."""
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
@@ -270,11 +258,10 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
             lambdas += [node] if given == code.co_varnames[: code.co_argcount] else []
     if len({ast.unparse(node) for node in lambdas}) != 1:
         raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
-    made: Any = ast.parse("def f(): pass").body[0]
+    made: Any = ast.copy_location(ast.parse("def f(): pass").body[0], lambdas[0])
     made.name, made.args = code.co_name, lambdas[0].args
     made.body = [ast.copy_location(ast.Return(lambdas[0].body), lambdas[0].body)]
-    found: ast.FunctionDef = ast.copy_location(made, lambdas[0])
-    return found
+    return made  # type: ignore[no-any-return]
 
 
 class Module:
@@ -284,25 +271,16 @@ class Module:
         self._names, self._module = names, module
 
     def __getattr__(self, name: str) -> Any:
-        if self._module.__name__.endswith("cuda"):
-            return self._of_cuda(name)
-        setattr(self, name, self._read(name))
-        return vars(self)[name]
-
-    def _of_cuda(self, name: str) -> Any:
-        if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
-            raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")
-        if hasattr(self._names.cuda, name):
-            return getattr(self._names.cuda, name)
-        found = getattr(self._module, name, None)
-        if isinstance(found, ModuleType) or _number_type(found):
+        module, cuda = self._module, self._names.cuda
+        if module.__name__ in ("math", "cmath"):
+            found = values.of_math(name)
+        elif not module.__name__.endswith("cuda"):
+            found = self._names.wrapped(getattr(module, name))
+        elif hasattr(cuda, name) and (hasattr(module, name) or name == "fp16"):  # Numba imports it when it compiles
+            return getattr(cuda, name)  # which may change
+        elif isinstance(found := getattr(module, name), ModuleType) or _number_type(found):
             return self._names.wrapped(found)  # cuda.libdevice, cuda.float32
-        raise TraceError(f"cuda.{name} is not known to the tracer")
-
-    def _read(self, name: str) -> Any:
-        if self._module.__name__ in ("math", "cmath"):
-            return values.of_math(name)
-        found = getattr(self._module, name)
-        if isinstance(found, np.ufunc):
-            return values.function(name) or found
-        return self._names.wrapped(found)
+        else:
+            raise TraceError(f"cuda.{name} is not known to the tracer")
+        setattr(self, name, found)
+        return found

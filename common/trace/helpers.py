@@ -1,8 +1,7 @@
 """The toolkit's functions, as kernels call them: wide accesses, copies, matrix instructions of warps.
 
-To add one: a function below with ``@intrinsic``, or a name in a table; those of Hopper are in
-:mod:`common.trace.hopper`. Of matrices that tensor cores multiply, each lane holds elements where the PTX ISA says
-("Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
+Of matrices that tensor cores multiply, each lane holds elements where the PTX ISA says ("Matrix Fragments for
+mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from numpy.typing import NDArray
 
 from common.catalog import codes
 from common.trace import values, views
-from common.trace.cost import LEFT_OVER, PAST_L1, ROWS, WARP, Bools, Ints
+from common.trace.cost import PAST_L1, ROWS, WARP, Bools, Ints
 from common.trace.intrinsics import Code, intrinsic, one_number
-from common.trace.records import shared_memory
-from common.trace.shared import Shared
+from common.trace.shared import Shared, shared_memory
 from common.trace.state import State
 from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uniform
 from common.trace.views import View
@@ -37,11 +35,9 @@ def read_or_zero(
     """``width`` elements from a flat offset on, as a load or a copy takes them; zeros where not ``inside``."""
     mask, zero = state.mask, array.dtype.type(0)
     state.mask = state.part(truth(inside)) if not uniform(inside) else mask if inside else state.none
-    found: list[Value] = [zero] * width
-    if state.mask is not state.none:
-        found = array.read_flat(state, line, offset, width, op=op)
-        if state.mask is not mask:
-            found = [choose(state.mask.bits, value, zero) for value in found]
+    found = [zero] * width if state.mask is state.none else array.read_flat(state, line, offset, width, op=op)
+    if state.mask is not mask:
+        found = [choose(state.mask.bits, value, zero) for value in found]
     state.mask = mask
     return found
 
@@ -59,13 +55,11 @@ def store(
     """``coded``: the registers' numbers are rounded to codes of bfloat16."""
     found = registers.read_flat(state, line, i, width, aligned=False)
     if coded:
-        found = [codes.held(np.asarray(value, FLOAT32), codes.BFLOAT16) for value in found]
+        array.require(state, line, "a store of codes of bfloat16", "", FLOAT32, codes.BFLOAT16)
+        found = [codes.held(np.asarray(value, FLOAT32), codes.BFLOAT16)[()] for value in found]
         if array.dtype == FLOAT32:  # a word for both
-            low, high = (one.astype(np.uint32) for one in found)
-            found = [(low | high << np.uint32(16)).view(FLOAT32)]
-        elif array.dtype != codes.BFLOAT16:
-            raise state.error(line, f"{array.name} holds {array.dtype}, and codes of bfloat16 are uint16")
-        found = [one[()] for one in found]
+            low, high = (np.asarray(one, np.uint32) for one in found)
+            found = [(low | high << np.uint32(16)).view(FLOAT32)[()]]
     array.write_flat(state, line, offset, found)
 
 
@@ -113,7 +107,7 @@ def copy(
     for v, value in enumerate(found):
         at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
         storage.pending[at[lanes]] = True
-        storage.noted_write(state, shared, at, lanes, value, line)
+        storage.noted(state, shared, "write", at, lanes, line, value)
         state.copies.append(Copy(storage, shared, at, lanes, value, line, state.groups))
 
 
@@ -128,14 +122,13 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
     left: list[Copy] = []
     for copy in state.copies:
         lanes, storage = copy.lanes & state.mask.bits, copy.storage
-        if keep is not None:
-            lanes = lanes & (copy.group < state.groups - keep)
+        lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
         if lanes.any():
             places = copy.place[lanes]
             storage.pending[places] = False
             storage.data[places] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
             storage.written[places] = True
-            storage.noted_write(state, copy.view, copy.place, lanes, copy.value, copy.line)
+            storage.noted(state, copy.view, "write", copy.place, lanes, copy.line, copy.value)
         if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
             left.append(replace(copy, lanes=copy.lanes & ~lanes))
     state.copies = left
@@ -152,12 +145,6 @@ def commit_group(state: State, line: int) -> None:
 
 
 intrinsic(wait_async, "wait_group")
-
-
-def end_copies(state: State) -> None:
-    for copy in state.copies:
-        text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
-        state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
 
 
 # --- what the lanes of a warp hold of matrices ---
@@ -228,27 +215,6 @@ def summed(sums: Array, dtype: Any) -> Array:
     return sums.astype(dtype) if dtype == FLOAT32 else sums.astype(np.int64).astype(dtype)
 
 
-def _dealt(rows: list[Value], lanes: int, transposed: bool) -> list[Value]:
-    """What each lane gets of four matrices whose rows of 16 bytes lanes hold: lane l row l % 8 of matrix l // 8."""
-    held = np.array([spread(element, (lanes,)) for element in rows]).T
-    matrices, pairs = held.reshape(-1, _MATRICES, 8, len(rows)), len(rows) // 4
-    found = []
-    for matrix, pair in np.ndindex(_MATRICES, pairs):
-        row, column = _G[:, 0], pairs * _T[:, 0] + pair
-        place = (column, row) if transposed else (row, column)
-        found.append(matrices[:, matrix, place[0], place[1]].reshape(lanes))
-    return found
-
-
-def _gathered(elements: list[Value], lanes: int, transposed: bool) -> list[Value]:
-    """The other way: each lane's row, or column, of four matrices that lanes hold as they are dealt."""
-    held = np.array([spread(element, (lanes,)) for element in elements])
-    pairs = held.reshape(_MATRICES, len(elements) // _MATRICES, -1, 8, 4)  # matrix, of a pair, warp, g, t
-    matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, _MATRICES, 8, 8)
-    rows = matrices.swapaxes(2, 3) if transposed else matrices
-    return list(rows.reshape(lanes, 8).T.copy())
-
-
 def cut_to_tf32(value: Value) -> Value:
     """What a tensor core takes of float32: the low 13 bits are left out."""
     return (np.asarray(value, FLOAT32).view(np.uint32) & np.uint32(0xFFFFE000)).view(FLOAT32)[()]
@@ -258,7 +224,6 @@ def cut_to_tf32(value: Value) -> Value:
 
 
 def _require_warps(state: State, line: int, name: str) -> None:
-    """A fault unless all lanes of each warp that comes here do."""
     rows = state.mask.bits.reshape(-1, WARP)
     apart = np.repeat(rows.any(axis=1) & ~rows.all(axis=1), WARP)
     text = f"{name} is for all {WARP} lanes of a warp together, and some do not come to it"
@@ -357,8 +322,14 @@ def ldmatrix(
     _require_warps(state, line, name)
     others = () if transposed else (np.float32, np.int8)
     tile.require(state, line, name, "shared", np.float16, *others)
-    rows = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS)
-    _give(state, line, frag, i, _dealt(rows, len(state.lane_numbers), transposed))
+    rows, lanes = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS), len(state.lane_numbers)
+    # a lane holds 16 bytes, row lane % 8 of matrix lane // 8, and gets an element, or several, of each matrix
+    held, pairs = np.array([spread(element, (lanes,)) for element in rows]).T, len(rows) // 4
+    matrices = held.reshape(-1, _MATRICES, 8, len(rows))
+    matrices = matrices.swapaxes(2, 3) if transposed else matrices
+    places = list(np.ndindex(_MATRICES, pairs))
+    dealt = [matrices[:, matrix, _G[:, 0], pairs * _T[:, 0] + pair].reshape(lanes) for matrix, pair in places]
+    _give(state, line, frag, i, dealt)
 
 
 def stmatrix(
@@ -366,16 +337,21 @@ def stmatrix(
 ) -> None:
     _require_warps(state, line, name)
     tile.require(state, line, name, "shared", np.float16)
-    rows = _gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers), transposed)
+    lanes = len(state.lane_numbers)
+    held = np.array([spread(element, (lanes,)) for element in _elements(state, line, frag, i, 8, np.float16)])
+    pairs = held.reshape(_MATRICES, 2, -1, 8, 4)  # matrix, of a pair, warp, g, t
+    matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, _MATRICES, 8, 8)
+    matrices = matrices.swapaxes(2, 3) if transposed else matrices
     views.spread_taint(state)
-    tile.write_flat(state, line, offset, rows)
+    tile.write_flat(state, line, offset, list(matrices.reshape(lanes, 8).T.copy()))
 
 
 for _ending in "", "_transposed":
-    _turned: Any = {"name": f"ldmatrix4{_ending}", "transposed": bool(_ending)}
-    intrinsic(partial(ldmatrix, **_turned), f"ldmatrix4{_ending}")
-    intrinsic(partial(ldmatrix, at=True, **_turned), f"ldmatrix4{_ending}_at")
-    intrinsic(partial(stmatrix, **_turned | {"name": f"stmatrix4{_ending}"}), f"stmatrix4{_ending}")
+    _loads = partial(ldmatrix, name=f"ldmatrix4{_ending}", transposed=bool(_ending))
+    intrinsic(_loads, f"ldmatrix4{_ending}")
+    intrinsic(partial(_loads, at=True), f"ldmatrix4{_ending}_at")
+    _stores = partial(stmatrix, name=f"stmatrix4{_ending}", transposed=bool(_ending))
+    intrinsic(_stores, f"stmatrix4{_ending}")
 
 
 @intrinsic
@@ -389,8 +365,7 @@ def to_tf32(state: State, line: int, value: Value) -> Value:
 
 @intrinsic
 def to_int8(state: State, line: int, value: Value) -> Value:
-    rounded = np.rint(np.nan_to_num(np.asarray(value, FLOAT32), nan=0.0))
-    return np.clip(rounded, -128, 127).astype(np.int8)[()]
+    return np.clip(np.rint(np.nan_to_num(np.asarray(value, FLOAT32), nan=0.0)), -128, 127).astype(np.int8)[()]
 
 
 @intrinsic

@@ -1,13 +1,12 @@
 """What a program finds in ``numba.cuda`` where there is no GPU: device arrays, streams, events, devices, reductions.
-
-Everything is done at once and in order, on the CPU; nothing is timed.
-"""
+Everything is done at once and in order, on the CPU; nothing is timed."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
 import importlib
+import itertools
 import linecache
 import math
 import sys
@@ -53,9 +52,6 @@ class Array(DeviceArray):
             raise ValueError(f"array of shape {given.shape} and dtype {given.dtype} is copied to one of "
                              f"{self.shape} and {self.dtype}")  # fmt: skip
         self[...] = given
-
-    def as_cuda_arg(self) -> Array:
-        return self
 
 
 make = partial(allocate, of=Array)
@@ -146,7 +142,6 @@ class Gpu(capture.Device):
     TOTAL_CONSTANT_MEMORY, CAN_MAP_HOST_MEMORY, UNIFIED_ADDRESSING = limits.MAX_CONSTANT, 1, 1
     CLOCK_RATE, MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH = 1_980_000, 2_619_000, 5120
     COOPERATIVE_LAUNCH, CONCURRENT_MANAGED_ACCESS, MANAGED_MEMORY, PCI_BUS_ID, PCI_DEVICE_ID = 1, 1, 1, 0, 0
-    uuid = "GPU-00000000-0000-0000-0000-000000000000"
     supports_float16 = supports_bfloat16 = True
 
     def __init__(self) -> None:
@@ -172,14 +167,6 @@ class Gpu(capture.Device):
 
     get_primary_context, current = __enter__, property(__enter__)
 
-    def get_default_stream(self) -> Stream:
-        return Stream()
-
-    def push(self) -> None:
-        pass
-
-    pop = push
-
 
 class Reduce:
     """``cuda.reduce``: the function is applied to one element after the other."""
@@ -199,36 +186,26 @@ class Reduce:
         return None
 
 
-_numbers = iter(range(10**9))
-_exec = exec
+_numbers, _exec = itertools.count(), exec
 
 
 def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
     """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
-    is_text = isinstance(source, str)
-    if is_text:
+    if isinstance(source, str):
         file = f"<text that is executed, {next(_numbers)}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         source = compile(source, file, "exec", dont_inherit=True)
     frame = sys._getframe(1)
     scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
     _exec(source, scope, names, **options)
-    if is_text and "__core__" in scope and "__cuda__" in scope:
-        # what vectorize writes: lines are told of the user's function
-        for name, made in list(scope.items()):
-            if name.startswith(("__vectorized_", "__gufunc_")):
-                made.home = scope["__core__"].py_func.__code__.co_filename
+    for name, made in list(scope.items()) if "__core__" in scope and "__cuda__" in scope else ():
+        if name.startswith(("__vectorized_", "__gufunc_")):  # by vectorize: lines are told of the user's function
+            made.home = scope["__core__"].py_func.__code__.co_filename
 
 
 def _spread(self: Any, array: Any, shape: Any) -> Any:
     """An argument of an element-wise function, as if it had this shape."""
-    shape = shape if isinstance(shape, tuple) else (shape,)
-    missing = (0,) * (len(shape) - array.ndim)
-    strides = [
-        0 if extent != own else stride
-        for extent, own, stride in zip(shape, (*missing, *array.shape), (*missing, *array.strides), strict=True)
-    ]
-    return np.lib.stride_tricks.as_strided(array, shape, strides, subok=True)
+    return np.broadcast_to(array, shape, subok=True)
 
 
 def _copying(said: set[str]) -> Any:
@@ -236,7 +213,7 @@ def _copying(said: set[str]) -> Any:
     copy = Array.copy_to_host
 
     def copy_to_host(self: Array, ary: Any = None, stream: Any = None) -> Any:
-        written = self.storage.written if self.storage is not None else None
+        written = getattr(self.storage, "written", None)
         if written is not None and self.size == len(written) and not written.all():
             missing = np.flatnonzero(~written)
             first = f"{len(missing)} of {len(written)} elements, the first at {int(missing[0])}"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from common.trace import races, values, views
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.memory import Global
-from common.trace.records import constant_memory, local_memory, shared_memory
-from common.trace.shared import Shared
+from common.trace.shared import Shared, constant_memory, local_memory, shared_memory
 from common.trace.state import State
 from common.trace.values import Value, dtype_of, truth, uniform
 from common.trace.views import View
@@ -21,11 +21,11 @@ from common.trace.views import View
 Code = Callable[..., Any]
 
 
-class Intrinsic:
+class Intrinsic(NamedTuple):
     """A function that the tracer carries out itself: called with the state, the line, and the arguments."""
 
-    def __init__(self, function: Code, name: str = "") -> None:
-        self.function, self.name = function, name
+    function: Code
+    name: str = ""
 
 
 TOOLKIT = "lessons.toolkit."  # the modules whose functions have a model here, which is known by the function's name
@@ -37,8 +37,7 @@ def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
     """Kernels know it by its own name, or by ``name``."""
     name = name or function.__name__
     INTRINSICS[name] = Intrinsic(function, name)
-    if engines:
-        ENGINES.add(name)
+    ENGINES.update([name] * engines)
     return function
 
 
@@ -113,8 +112,7 @@ def _change(
     if not fresh and not storage.complete:
         storage.missing(state, view, place, at, line, changes=True)
     storage.note_atomic(state, view, at, lanes, line)
-    everyone = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
-    old = np.zeros(lanes.shape, view.dtype)
+    everyone, old = np.flatnonzero(lanes)[:: -1 if state.reversed else 1], np.zeros(lanes.shape, view.dtype)
     everyone = everyone[np.argsort(at[everyone], kind="stable")]
     places = at[everyone]
     starts = np.flatnonzero(np.diff(places, prepend=-1))
@@ -143,43 +141,37 @@ class Cuda:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.blockIdx, self.threadIdx = SimpleNamespace(), SimpleNamespace()
-        self.blockDim, self.gridDim = SimpleNamespace(), SimpleNamespace()
+        self.blockIdx, self.threadIdx, self.blockDim, self.gridDim = (SimpleNamespace() for _ in range(4))
         for name, function in _FUNCTIONS.items():
             setattr(self, name, Intrinsic(function))
         self.shared = SimpleNamespace(array=Intrinsic(shared_memory))
         self.local = SimpleNamespace(array=Intrinsic(local_memory))
-        grid = SimpleNamespace(sync=Intrinsic(grid_barrier))
+        grid = SimpleNamespace(sync=Intrinsic(races.pass_grid_barrier))
         self.cg = SimpleNamespace(this_grid=Intrinsic(lambda state, line: grid))
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
-        self.atomic = SimpleNamespace(
-            **{name: Intrinsic(partial(atomic, name=name)) for name in ATOMIC},
-            cas=Intrinsic(cas),
-            compare_and_swap=Intrinsic(lambda state, line, view, *values: cas(state, line, view, 0, *values)),
-        )
+        self.atomic = SimpleNamespace(**{name: Intrinsic(partial(atomic, name=name)) for name in ATOMIC})
+        self.atomic.cas = Intrinsic(cas)
+        self.atomic.compare_and_swap = Intrinsic(lambda state, line, view, *given: cas(state, line, view, 0, *given))
         self.fp16 = SimpleNamespace(**{name: _half(function) for name, function in _HALF.items()})
 
-    def place(self, blocks: list[Value]) -> None:
+    def place(self, blocks: Iterable[Value]) -> None:
         """The blocks that run now, by axis."""
         state = self._state
         across = [b if type(b) is int else int(b[0]) if len(b) == 1 else b[state.block_number] for b in blocks]
-        points = (self.blockIdx, across), (self.threadIdx, state.thread_axes), (self.blockDim, state.block)
-        for point, parts in (*points, (self.gridDim, state.grid)):
-            point.x, point.y, point.z = parts
+        parts = across, state.thread_axes, state.block, state.grid
+        for point, part in zip((self.blockIdx, self.threadIdx, self.blockDim, self.gridDim), parts, strict=True):
+            point.x, point.y, point.z = part
         self.laneid = state.lane_numbers % WARP
 
     def grid(self, dimensions: int) -> Value:
-        state, block, thread = self._state, self.blockIdx, self.threadIdx
-        parts = [
-            values.add(values.mul(getattr(block, axis), extent), getattr(thread, axis))
-            for axis, extent in zip("xyz", state.block, strict=True)
-        ]
-        return parts[0] if dimensions == 1 else tuple(parts[:dimensions])
+        points = [(getattr(self.blockIdx, axis), getattr(self.threadIdx, axis)) for axis in "xyz"]
+        sizes = zip(points, self._state.block, strict=True)
+        parts = tuple(values.add(values.mul(block, size), thread) for (block, thread), size in sizes)
+        return parts[0] if dimensions == 1 else parts[:dimensions]
 
     def gridsize(self, dimensions: int) -> Any:
-        state = self._state
-        parts = [blocks * threads for blocks, threads in zip(state.grid, state.block, strict=True)]
-        return parts[0] if dimensions == 1 else tuple(parts[:dimensions])
+        parts = tuple(map(operator.mul, self._state.grid, self._state.block))
+        return parts[0] if dimensions == 1 else parts[:dimensions]
 
 
 # --- threads that wait for each other, and warps ---
@@ -194,12 +186,6 @@ def barrier(state: State, line: int) -> None:
         state.engines.teams.wait(line)
     else:
         races.pass_barrier(state, line)
-
-
-def grid_barrier(state: State, line: int) -> None:
-    if state.has_engines:
-        raise state.unknown(line, "a barrier of the whole grid is not traced beside barriers that count bytes")
-    races.pass_grid_barrier(state, line)
 
 
 def _count(state: State, line: int, predicate: Value) -> Ints:

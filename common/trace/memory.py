@@ -1,7 +1,9 @@
-"""The memories that all threads of a block share, global and constant: each access is checked and recorded."""
+"""Global and constant memory, and arrays of records: each access is checked and recorded."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from common.catalog import limits
 from common.trace import views
 from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
-from common.trace.races import Moment, Shadow
+from common.trace.races import Access, Shadow, picked_stamps
 from common.trace.state import Log, State
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View, Wrong, beyond
@@ -29,9 +31,7 @@ class Storage:
     unset_look_at = ""  # what one who reads what nothing has written is to look at
     complete = False  # has every element been written
     sampled = True  # are the first request's offsets told
-    # each kind of memory's own: (state, view, at, lanes, line), the same, and (state, place, width, op, lanes)
-    note_read: Any
-    note_atomic: Any
+    note_read: Any  # each kind of memory's own, as is how it costs an access
     _cost: Any
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
@@ -98,10 +98,10 @@ class Storage:
         tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * self.dtype.itemsize * width)]
         count = mask.count if lanes is mask.bits else int(np.count_nonzero(lanes))
         tally.add(count, self._cost(state, place, width, op, lanes))
-        if len(tally.seen) < ledger.kept:
+        if len(tally.seen) < ledger.options.kept:
             asked = self._position(place) - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
             rows, bits = np.broadcast_to(asked, mask.bits.shape).reshape(-1, WARP), lanes.reshape(-1, WARP)
-            warps = np.flatnonzero(bits.any(axis=1))[: min(_WARPS_KEPT, ledger.kept - len(tally.seen))]
+            warps = np.flatnonzero(bits.any(axis=1))[: min(_WARPS_KEPT, ledger.options.kept - len(tally.seen))]
             tally.seen += [TracedRequest(warp, _asked(rows[warp], bits[warp])) for warp in warps.tolist()]
         if not self.sampled:
             return
@@ -110,7 +110,7 @@ class Storage:
             bits = mask.bits.reshape(-1, WARP)
             warp = int(np.argmax(bits.sum(axis=1)))
             tally.sample = _asked(places.reshape(-1, WARP)[warp], bits[warp])
-        if view.name in ledger.watched:
+        if view.name in ledger.options.watched:
             lanes = mask.bits & (state.lane_numbers < state.lanes_per_block)
             threads = state.lane_numbers[lanes].tolist()
             ledger.events.append(TracedEvent(line, kind, view.name, width, places[lanes].tolist(), threads))
@@ -122,14 +122,14 @@ class Global(Storage):
     space = "global"
     unset_look_at = "what this line reads: a launch finds in its output, and in what it allocates, nothing of use"
 
-    def __init__(self, data: Array, written: Bools | None, address: int) -> None:
+    def __init__(self, data: Array, written: Bools | None, address: int, pitch: int = 0, apart: int = 0) -> None:
+        """``pitch``: bytes from an element to the next; ``apart``: see :meth:`Records.field`."""
         super().__init__(data, written, 256)
-        self.address = address
+        self.address, self.pitch, self.apart = address, pitch or self.dtype.itemsize, apart
         self._log: Log | None = None  # of the launch
         self._shadow: Shadow | None = None
         self._watched = False  # may the kernel write here
         self.read_only = False  # an input of the step
-        self.pitch = self.dtype.itemsize  # bytes from an element to the next
 
     def require_writable(self, state: State, view: View, line: int, lane: int | None = None) -> None:
         """A fault if kernels are only to read this, even where they write what was there."""
@@ -146,32 +146,30 @@ class Global(Storage):
                 self.written = None
         self._watched = self._watched or watched
 
-    def forget(self) -> None:
-        self._log = self._shadow = None
-
-    def _begun(self, state: State, lanes: Bools | Ints, line: int) -> tuple[Shadow, Moment]:
+    def _begun(self, state: State, view: View, places: Ints, lanes: Ints, line: int) -> tuple[Shadow, Access]:
         """The accesses so far, and one that these lanes make now."""
         if self._log is not state.log:  # no argument is this array: the kernel has it from a tuple or a closure
             self.begin(state.log, True)
         if self._shadow is None:
             self._shadow = Shadow(len(self.data), state.log)
-        return self._shadow, self._shadow.moment(state, lanes, line)
+        event, stamps = state.log.add(line, state.stamps, state.first_ordinal), picked_stamps(state.stamps, lanes)
+        own = state.ordinals(lanes)
+        return self._shadow, Access(state, view, places, own, stamps, state.stamps_of, event, line)
 
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         if self._watched:
-            shadow, now = self._begun(state, lanes, line)
-            shadow.read(state, view, picked(at, lanes), now)
+            who: Any = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
+            shadow, now = self._begun(state, view, picked(at, lanes), who, line)
+            shadow.read(now)
 
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.require_writable(state, view, line)
-        shadow, now = self._begun(state, lanes, line)
-        places = at[lanes]
-        if state.reversed:
-            places, now = places[::-1], now.backward()
-        shadow.atomic(state, view, places, now)
+        who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
+        shadow, now = self._begun(state, view, at[who], who, line)
+        shadow.atomic(now)
         state.log.meet(now.who, now.stamps, now.event)
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
@@ -183,15 +181,12 @@ class Global(Storage):
             if state.tainted is not None:
                 views.reveal(state, value, f"is stored to {view.name} in line {line}")
             places, chosen = ordered(state, place + v, value, lanes, self.dtype)
-            self._put(state, view, places, lanes, chosen, line)
+            who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
+            self.put(state, view, places, who, chosen, line)
 
-    def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
-        self.require_writable(state, view, line, lane)
-        self._put(state, view, places, np.full(len(places), lane), values, line)
-
-    def _put(self, state: State, view: View, places: Ints, lanes: Any, values: Any, line: int) -> None:
-        shadow, now = self._begun(state, lanes, line)
-        shadow.write(state, view, places, values, self.data, now.backward() if state.reversed else now)
+    def put(self, state: State, view: View, places: Ints, who: Ints, values: Any, line: int) -> None:
+        shadow, now = self._begun(state, view, places, who, line)
+        shadow.write(now, values, self.data)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True
@@ -212,7 +207,7 @@ class Constant(Storage):
         super().__init__(data, None, 16)
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        require_constants(state)
+        limits.require_constant(sum(array.nbytes for array in state.constants.values()))  # of all that it names
 
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
         if type(place) is int:
@@ -250,11 +245,6 @@ def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any
     return (places[::-1], chosen[::-1]) if state.reversed else (places, chosen)
 
 
-def require_constants(state: State) -> None:
-    """Raise LaunchLimitError unless the host arrays that the kernel names fit constant memory together."""
-    limits.require_constant(sum(array.nbytes for array in state.constants.values()))
-
-
 def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
     """Memory as nobody should take it to be: NaN, or numbers far from zero."""
     data = np.empty(size, dtype)
@@ -270,3 +260,117 @@ def poison(data: Array) -> None:
         data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0]
     elif not data.dtype.names:
         data[...] = kind == "b" or np.nan
+
+
+# --- records: each field is an array of its own, and a record is the place of its fields ---
+
+
+class Record:
+    """A record of an array, for each lane the one that it chose; ``line`` is where it did."""
+
+    def __init__(self, state: State, view: View, place: Offsets, wrong: Wrong, line: int) -> None:
+        self._state, self._view, self._place, self._wrong, self._line = state, view, place, wrong, line
+
+    def __getattr__(self, name: str) -> Value:
+        return self.load(self._state, name, self._line)
+
+    def _field(self, state: State, name: str, line: int) -> tuple[View, Any]:
+        """The field of all records, or of an array field this record's array; and its dtype."""
+        whole, said = self._view, f"{self._view.name}.{name}"
+        if name not in (whole.dtype.fields or {}):
+            raise state.unknown(line, f"{whole.name} has no field {name}")
+        kind, storage = whole.dtype.fields[name][0], whole.storage.field(name)
+        if storage is None:
+            raise state.unknown(line, f"{said}: records whose size the array's elements do not divide are not traced")
+        if isinstance(storage, Global):
+            storage.begin(state.log, True)  # no look at the code tells which fields a kernel writes
+        if kind.subdtype:
+            place = self._place * storage.apart
+            return View(storage, place, kind.shape, View.of(storage, kind.shape).strides, said), kind
+        return View(storage, whole.start, whole.shape, whole.strides, said, whole.bounded), kind
+
+    def load(self, state: State, name: Any, line: int) -> Any:
+        view, kind = self._field(state, name, line)
+        if kind.subdtype:
+            return view
+        if kind.names:
+            return Record(state, view, self._place, self._wrong, line)
+        return view.storage.read(state, view, self._place, 1, self._wrong, line)[0]
+
+    def store(self, state: State, name: Any, value: Any, line: int) -> None:
+        view, kind = self._field(state, name, line)
+        if kind.subdtype:
+            for index in np.ndindex(kind.shape):
+                one = value.load(state, index, line) if isinstance(value, View) else np.asarray(value)[index]
+                view.store(state, index, one, line)
+        elif kind.names:
+            Record(state, view, self._place, self._wrong, line).copy(state, value, line)
+        else:
+            view.storage.write(state, view, self._place, [value], self._wrong, line)
+
+    def copy(self, state: State, other: Any, line: int) -> None:
+        for name in self._view.dtype.names or ():
+            self.store(state, name, other.load(state, name, line) if isinstance(other, Record) else other[name], line)
+
+
+class Records(Global):
+    """An allocation of records in global memory, or those that are a field of others."""
+
+    def __init__(self, data: Any, written: Bools | None, address: int, pitch: int = 0) -> None:
+        super().__init__(data, None, address, pitch)
+        self._fields: dict[str, Any] = {}
+
+    def field(self, name: str) -> Any:
+        """The field's storage: its own elements, a record's bytes apart; or, of an array field, elements of the whole
+        allocation, the field's ``apart`` from one record to the next. None if they do not divide a record."""
+        if name not in self._fields:
+            self._fields[name] = self._made(name)
+        return self._fields[name]
+
+    def _made(self, name: str) -> Any:
+        kind, offset = self.dtype.fields[name][:2]
+        data, address, size = self.data[name], self.address + int(offset), kind.base.itemsize
+        if not kind.subdtype:
+            return (Records if kind.names else Global)(data, None, address, self.pitch)
+        if self.pitch % size or kind.base.names:
+            return None
+        count = (len(data) - 1) * self.pitch // size + math.prod(kind.shape) if len(data) else 0
+        flat = np.lib.stride_tricks.as_strided(data if count else data.reshape(-1), (count,), (size,))
+        return Global(flat, None, address, size, self.pitch // size)
+
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int,
+        op: str = "read",
+    ) -> list[Value]:  # fmt: skip
+        return [Record(state, view, place, wrong, line)]
+
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
+        Record(state, view, place, wrong, line).copy(state, values[0], line)
+
+
+class OwnRecords:
+    """Records in shared memory or of a thread: ``make`` makes a field's storage, of so many elements of a dtype."""
+
+    names = None
+
+    def __init__(self, dtype: Any, size: int, make: Callable[[int, Any], Any]) -> None:
+        self.dtype: Any = np.dtype(dtype)
+        self._size, self._make = size, make
+        self._fields: dict[str, Any] = {}
+
+    field, read, write = Records.field, Records.read, Records.write
+
+    def _made(self, name: str) -> Any:
+        kind = self.dtype.fields[name][0]
+        if kind.names:
+            return OwnRecords(kind, self._size, self._make)
+        apart = math.prod(kind.shape)
+        made = self._make(self._size * apart, kind.base)
+        made.apart = apart
+        return made
+
+    def settle(self, state: State, view: View, present: Bools | None) -> None:
+        for name, storage in self._fields.items():
+            if hasattr(storage, "settle"):
+                own = View(storage, view.start, view.shape, view.strides, f"{view.name}.{name}")
+                storage.settle(state, own, present)

@@ -15,14 +15,11 @@ Point = tuple[int, int, int]
 
 
 class TraceOptions(Struct, frozen=True, kw_only=True):
-    """Those of :func:`common.trace.trace.run`, with its defaults."""
-
-    block: Point | None = None
-    every: bool = False
+    block: Point | None = None  # of each kernel's first launch, with its cluster; default: in the middle of the grid
+    every: bool = False  # all blocks of all launches
     tile: dict[str, int | bool] | None = None
-    watched: tuple[str, ...] = ()
-    merged: dict[str, int] | None = None
-    kept: int = 0
+    watched: Sequence[str] = ()  # arrays whose accesses by the first block are kept
+    kept: int = 0  # requests of each access that are kept
 
 
 class TracedRequest(Struct):

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace.cost import WARP, Bools, Ints
-from common.trace.state import BARRIER, Log, State, apart
+from common.trace.cost import LEFT_OVER, WARP, Bools, Ints
+from common.trace.state import BARRIER, Log, State
 from common.trace.views import View
 
 _NOBODY = -1
@@ -43,8 +43,8 @@ class Together:
         for slot in self.slots:
             slot.who[places] = _NOBODY
 
-    def note(self, places: Ints, now: Moment, log: Log) -> None:
-        who = now.who
+    def note(self, now: Access, log: Log) -> None:
+        places, who = now.places, now.who
         if not self.slots:
             self.slots.append(_Accesses(self.size))
         last = self.slots[0]
@@ -82,18 +82,18 @@ class Together:
         beside.put(places[more], other[more], events[more])
 
 
-class Moment(NamedTuple):
-    """An access: its threads and their stamps, those that other threads of the block have now, its event and line."""
+class Access(NamedTuple):
+    """Elements of a view, each with the thread that accesses it now, and its stamp; the stamps that other threads of
+    the block have now; the access's event and line."""
 
+    state: State
+    view: View
+    places: Ints
     who: Ints
     stamps: Any
     others: Callable[[Ints], Any]
     event: int
     line: int
-
-    def backward(self) -> Moment:
-        stamps = self.stamps[::-1] if isinstance(self.stamps, np.ndarray) else self.stamps
-        return self._replace(who=self.who[::-1], stamps=stamps)
 
 
 class Shadow:
@@ -104,106 +104,82 @@ class Shadow:
         self.log, self.per_block = log, per_block
         self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
 
-    def moment(self, state: State, lanes: Bools | Ints, line: int) -> Moment:
-        """An access now: ``lanes`` are those that make it, or the number of each place's."""
-        event = self.log.add(line, state.stamps, state.first_ordinal)
-        return Moment(state.ordinals(lanes), picked_stamps(state.stamps, lanes), state.stamps_of, event, line)
+    def read(self, now: Access) -> None:
+        self._met(now, self.writers.slots[:1], "read", "written")
+        self._met(now, self.atomics.slots, "read", "changed atomically")
+        self.readers.note(now, self.log)
 
-    def read(self, state: State, view: View, places: Ints, now: Moment) -> None:
-        self._met(state, view, self.writers.slots[:1], places, now, "read", "written")
-        self._met(state, view, self.atomics.slots, places, now, "read", "changed atomically")
-        self.readers.note(places, now, self.log)
-
-    def write(self, state: State, view: View, places: Ints, values: Any, data: Any, now: Moment) -> None:
+    def write(self, now: Access, values: Any, data: Any) -> None:
         """Before ``data[places] = values``."""
-        changed, lanes = ~same(data[places], values), self.log.lanes_per_block
-        self._met(state, view, self.writers.slots, places, now, "written", "written", changed)
-        self._met(state, view, self.readers.slots, places, now, "written", "read")
+        places, who, lanes = now.places, now.who, self.log.lanes_per_block
+        changed = ~same(data[places], values)
+        self._met(now, self.writers.slots, "written", "written", changed)
+        self._met(now, self.readers.slots, "written", "read")
         for i, slot in enumerate(self.atomics.slots):
             # as the last block puts a counter back: its own atomic operation came after all others'
             others, changing = slot.who[places] // lanes, self.atomics.slots[0].who[places] // lanes
-            loose = (others == now.who // lanes) | (changing != now.who // lanes) if i else None
-            self._met(state, view, [slot], places, now, "written", "changed atomically", loose)
+            loose = (others == who // lanes) | (changing != who // lanes) if i else None
+            self._met(now, [slot], "written", "changed atomically", loose)
         self.writers.forget(places[changed])
-        self.writers.note(places, now, self.log)
+        self.writers.note(now, self.log)
         winner = self.writers.slots[0].who[places]
-        beaten = winner != now.who
+        beaten = winner != who
         if beaten.any():
             final = data.copy()
             final[places] = values
             beaten &= ~same(final[places], values)
-            events = np.full(len(places), now.event)
-            self._report(state, view, beaten, places, now, winner, events, "written", _AT_ONCE)
+            self._report(now, beaten, winner, np.full(len(places), now.event), "written", _AT_ONCE)
 
-    def atomic(self, state: State, view: View, places: Ints, now: Moment) -> None:
-        self._met(state, view, self.writers.slots, places, now, "changed atomically", "written")
-        self._met(state, view, self.readers.slots, places, now, "changed atomically", "read")
-        self.atomics.note(places, now, self.log)
+    def atomic(self, now: Access) -> None:
+        self._met(now, self.writers.slots, "changed atomically", "written")
+        self._met(now, self.readers.slots, "changed atomically", "read")
+        self.atomics.note(now, self.log)
 
-    def _met(
-        self, state: State, view: View, slots: list[_Accesses], places: Ints, now: Moment, verb: str,
-        theirs: str, among: Bools | None = None,
-    ) -> None:  # fmt: skip
+    def _met(self, now: Access, slots: list[_Accesses], verb: str, theirs: str, among: Bools | None = None) -> None:
         """Faults for the accesses, or for those ``among`` them, that others met whom nothing orders before them."""
         for slot in slots:
-            other = slot.who[places]
+            other = slot.who[now.places]
             met = (other >= 0) & (other != now.who)
             if among is not None:
                 met &= among
             if met.any():
-                self._report(state, view, met, places, now, other, slot.event[places], verb, theirs)
+                self._report(now, met, other, slot.event[now.places], verb, theirs)
 
-    def _report(
-        self, state: State, view: View, met: Bools, places: Ints, now: Moment, other: Ints, events: Ints,
-        verb: str, theirs: str,
-    ) -> None:  # fmt: skip
+    def _report(self, now: Access, met: Bools, other: Ints, events: Ints, verb: str, theirs: str) -> None:
         """Faults for those of the accesses ``met`` that nothing orders; ``theirs`` is what the others did."""
-        chosen = np.flatnonzero(met)
-        places, who, other, events = places[chosen], now.who[chosen], other[chosen], events[chosen]
-        stamps = picked_stamps(now.stamps, chosen)
-        then = self.log.stamps(events, other), self.log.stamps(events, who)
-        found = apart(self.log.lanes_per_block, other, who, then, (now.others(other), stamps))
-        if self.log.released:
-            own = np.broadcast_to(np.asarray(stamps), who.shape)
-            for one in found:
-                given = other[one], then[0][one], events[one], who[one], own[one]
-                one[one] = ~self.log.handed_over(*given)
-        for kind, one in zip(("overlap", "race"), found, strict=True):
+        state, view, chosen = now.state, now.view, np.flatnonzero(met)
+        places, who, other, events = now.places[chosen], now.who[chosen], other[chosen], events[chosen]
+        then, own, stamps = self.log.stamps(events, other), self.log.stamps(events, who), now.stamps
+        stamps = np.broadcast_to(np.asarray(picked_stamps(stamps, chosen)), who.shape)
+        # without a barrier between; the lanes of a warp need a syncwarp of both
+        lanes, one_warp = self.log.lanes_per_block, who // WARP == other // WARP
+        one_block, both_came = who // lanes == other // lanes, (then != now.others(other)) & (own != stamps)
+        apart = one_block & (who != other) & (then >> BARRIER == stamps >> BARRIER) & ~(one_warp & both_came)
+        for kind, one in ("overlap", ~one_block), ("race", apart):
+            if self.log.released:
+                one[one] = ~self.log.handed_over(other[one], then[one], events[one], who[one], stamps[one])
             if not one.any():
                 continue
-            plainer = one & (who // WARP != other // WARP)
+            plainer = one & ~one_warp
             first = int(np.argmax(plainer if plainer.any() else one))
             pair, lines = (int(who[first]), int(other[first])), (now.line, self.log.events[int(events[first])].line)
-            element, lane = self._place(state, view, int(places[first]), pair[0])
-            text, look_at = _told(state, kind, element, pair, lines, (verb, theirs))
+            lane, place = pair[0] - (0 if self.per_block else state.first_ordinal), int(places[first])
+            start = view.start if type(view.start) is int else int(view.start[lane])
+            element = view.element(place % self.per_block if self.per_block else place - start)
+            look_at, (of, what) = "", (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
+            accesses = zip((verb, theirs), pair, lines, strict=True)
+            both = " and ".join(f"{did} by {what} {of(who)} in line {line}" for did, who, line in accesses)
+            why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
+            if kind == "race" and theirs == _AT_ONCE:
+                both = f"written by threads {of(pair[0])} and {of(pair[1])} at once in line {lines[0]}"
+                why = ": their values differ"
+                look_at = "the index of this store: threads that write at once need an element each"
             count = int(np.count_nonzero(one))
-            state.fault(kind, now.line, view.name, text, lane=lane, count=count, look_at=look_at)
-
-    def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
-        if self.per_block:
-            return view.element(place % self.per_block), who
-        lane = who - state.first_ordinal
-        start = view.start if type(view.start) is int else int(view.start[lane])
-        return view.element(place - start), lane
+            state.fault(kind, now.line, view.name, f"{element} is {both}{why}", None, lane, count, "", look_at)
 
 
 def picked_stamps(stamps: Any, lanes: Bools | Ints) -> Any:
     return stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
-
-
-def _told(
-    state: State, kind: str, element: str, pair: tuple[int, int], lines: tuple[int, int], verbs: tuple[str, str]
-) -> tuple[str, str]:
-    """What two threads, or blocks, did to an element, in words; and what to look at."""
-    if kind == "race" and verbs[1] == _AT_ONCE:
-        threads = f"threads {state.thread_of(pair[0])} and {state.thread_of(pair[1])}"
-        text = f"{element} is written by {threads} at once in line {lines[0]}: their values differ"
-        return text, "the index of this store: threads that write at once need an element each"
-    of, what = (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
-    accesses = zip(verbs, pair, lines, strict=True)
-    both = " and ".join(f"{verb} by {what} {of(who)} in line {line}" for verb, who, line in accesses)
-    why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
-    return f"{element} is {both}{why}", ""
 
 
 def same(a: Any, b: Any) -> Bools:
@@ -255,6 +231,8 @@ def pass_barrier(state: State, line: int) -> None:
 
 def pass_grid_barrier(state: State, line: int) -> None:
     """The active lanes come to a barrier of the whole grid, all of whose blocks run now."""
+    if state.has_engines:
+        raise state.unknown(line, "a barrier of the whole grid is not traced beside barriers that count bytes")
     absent = np.where(_of_blocks(state), state.waiting.bits, state.all.bits) & ~state.mask.bits
     if absent.any():  # a block may lose threads
         skipped(state, line, absent, barrier="barrier of the whole grid")
@@ -272,8 +250,8 @@ def _pass(state: State, present: Bools | None) -> None:
     passed, left = ((state.stamps >> BARRIER) + 1) << BARRIER, state.all.bits & ~state.waiting.bits
     state.stamps = passed if present is None else np.where(present, passed, state.stamps)
     state.left = left if present is None else np.where(present, left, state.left)
-    for one in state.copies:  # it may arrive at any time until it is waited for
-        one.storage.still_under_way(one.place, one.lanes, one.value, one.line, state.stamps)
+    for one in () if state.has_engines else state.copies:  # it may arrive at any time until it is waited for
+        one.storage.noted(state, one.view, "write", one.place, one.lanes, one.line, one.value)
 
 
 def settle(state: State, present: Bools | None) -> None:
@@ -287,6 +265,9 @@ def end(state: State) -> None:
     for line, lanes in state.absent.items():
         if lanes.any():
             skipped(state, line, lanes)
+    for copy in state.copies:
+        text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
+        state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
 
 
 def skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:

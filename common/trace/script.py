@@ -1,8 +1,6 @@
-"""Runs a Numba CUDA program without a GPU: its kernels in the tracer, its host code as it is.
-
-Numba compiles each kernel for the arguments of its launches, without a driver: what it refuses is refused here, too,
-and its types say where float64 comes in. What the tracer does not know ends the program, and is said.
-"""
+"""Runs a Numba CUDA program without a GPU: its kernels in the tracer, its host code as it is. Numba compiles each
+kernel for the arguments of its launches: what it refuses is refused here, too, and its types say where float64 comes
+in. What the tracer does not know ends the program, and is said."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ from common.run import stages
 from common.run.messages import Status
 from common.trace import host
 from common.trace.functions import scope_of
-from common.trace.messages import ScriptResult, TracedKernel
+from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import Launch, MistakeError, TraceError
 from common.trace.trace import Tracer
 from common.trace.values import cast
@@ -59,12 +57,11 @@ class Program:
 
     def __init__(self, stop: bool = False, kept: int = 0) -> None:
         self.tracer = Tracer(recording=True)
-        self.tracer.kept = kept
+        self.tracer.options = TraceOptions(kept=kept)
         self.stop = stop
         self.notes: set[str] = set()  # these three: as ScriptResult has them
         self.unknown: list[str] = []
         self.faults: list[Fault] = []
-        self._launches: dict[Any, int] = {}
         self._launched: dict[Any, Any] = {}  # kernels, by their functions
         self._lock = threading.RLock()
 
@@ -108,9 +105,9 @@ class Program:
         with self._lock:  # programs may have threads
             given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
             limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
-            count = self._launches[function] = self._launches.get(function, 0) + 1
+            ledger = self.tracer.ledgers.get(function)
+            self.tracer.recording = ledger is None or len(ledger.launches) < _RECORDED
             self._launched[function] = kernel
-            self.tracer.recording = count <= _RECORDED
             launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
             try:
                 with stages.stage(stages.KERNEL):
@@ -171,15 +168,13 @@ class Program:
     def kernels(self) -> list[TracedKernel]:
         found = self.tracer.reports()
         for kernel, function in zip(found, self.tracer.ledgers, strict=True):
-            harmless = [one for one in kernel.faults if _meant(one, kernel.file) or _checked_first(one, kernel)]
-            kernel.faults = [one for one in kernel.faults if one not in harmless]
-            for one in harmless:
-                if one.kind != "negative-index":
-                    kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
-            kernel.launches = self._launches[function]
+            meant = [one for one in kernel.faults if _meant(one, kernel.file)]
+            checked = [one for one in kernel.faults if _checked_first(one, kernel)]
+            kernel.faults = [one for one in kernel.faults if one not in meant + checked]
+            kernel.notes |= {f"line {one.line}: {one.what}; what is read may be old or new": 1 for one in checked}
+            text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
             for line in sorted(set(_widened(self._launched[function]))):
                 kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
-                text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
                 kernel.notes[f"line {line} {text}"] = 1
         return found
 
@@ -197,11 +192,10 @@ class Compiled:
 def _called(kernel: Any) -> list[Any]:
     found = [kernel]
     for one in found:  # which grows meanwhile
-        code = getattr(one, "py_func", one)
-        for name, other in scope_of(code).items():
-            named = name in code.__code__.co_names + code.__code__.co_freevars
-            if named and inspect.isfunction(getattr(other, "py_func", other)) and other not in found:
-                found.append(other)
+        function = getattr(one, "py_func", one)
+        scope, code = scope_of(function), function.__code__
+        named = [scope[name] for name in code.co_names + code.co_freevars if name in scope]
+        found += [one for one in named if inspect.isfunction(getattr(one, "py_func", one)) and one not in found]
     return found
 
 
@@ -209,12 +203,11 @@ def _widened(kernel: Any) -> Iterator[int]:
     """The lines of a kernel, and of what it calls, in which a float32 becomes a float64."""
     for made in [made for one in _called(kernel) for made in getattr(one, "overloads", {}).values()]:
         annotated = getattr(made, "typed", made).type_annotation
-        kinds = annotated.typemap
         for one in [one for block in annotated.blocks.values() for one in block.body]:
             value: Any = getattr(one, "value", None)
             if getattr(value, "op", "") in ("binop", "inplace_binop"):
-                sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
-                if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
+                to, *sides = (str(annotated.typemap.get(side.name)) for side in (one.target, value.lhs, value.rhs))
+                if to == "float64" and "float32" in sides:
                     yield one.loc.line
 
 
@@ -273,9 +266,8 @@ def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> Scri
     found = [str(path.parent), *sys.path]
     with replaced(sys, argv=[str(path), *words], path=found), program.standing_in():
         try:
-            runpy.run_path(str(path), run_name="__main__")
-        except (UnknownError, StoppedError):
-            pass
+            with suppress(UnknownError, StoppedError):
+                runpy.run_path(str(path), run_name="__main__")
         except SystemExit as end:
             if end.code not in (None, 0):
                 coded = f"the program ends with exit code {int(end.code)}" if isinstance(end.code, int) else end.code

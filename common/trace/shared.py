@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from common.catalog import device, limits
 from common.trace import views
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
-from common.trace.memory import Storage, one_address, ordered, picked, poisoned
-from common.trace.races import Moment, Shadow, picked_stamps
+from common.trace.memory import Constant, OwnRecords, Storage, one_address, ordered, picked, poisoned
+from common.trace.races import Access, Shadow, picked_stamps
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
 from common.trace.views import Offsets, View, Wrong
@@ -46,8 +48,7 @@ class Names:
             other = self._last[places][int(np.argmax(lost))]
             place = state.first(places % (len(self._last) // state.blocks_at_once), lost) // view.dtype.itemsize
             text = f"{view.element(place)} is read, and {other} has overwritten it: each cuda.shared.array(0, ...)"
-            text += " starts at byte 0"
-            state.fault("dynamic-overlap", line, view.name, text, lost)
+            state.fault("dynamic-overlap", line, view.name, f"{text} starts at byte 0", lost)
 
 
 class Shared(Storage):
@@ -78,7 +79,7 @@ class Shared(Storage):
             state.fault("copy-not-awaited", line, view.name, text, early)
         if self.names is not None:
             self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
-        self.noted_read(state, view, at, lanes, line)
+        self.noted(state, view, "read", at, lanes, line)
         self._read_lanes += len(lanes)
         if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
             kept: dict[Any, _Access] = {}
@@ -93,7 +94,7 @@ class Shared(Storage):
         for v, value in enumerate(values):
             at, before = self.flat_offset(place + v), value
             value = cast(value, self.dtype)
-            self.noted_write(state, view, at, lanes, value, line)
+            self.noted(state, view, "write", at, lanes, line, value)
             places, chosen = ordered(state, at, value, lanes, self.dtype)
             self.data[places] = chosen
             if self.names is not None:
@@ -106,20 +107,8 @@ class Shared(Storage):
             elif not self.complete:
                 self.written[places] = True
 
-    def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        self.accesses.append(_Access("read", at, lanes, line, state.stamps))
-
-    def noted_write(self, state: State, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
-        self.accesses.append(_Access("write", at, lanes, line, state.stamps, value))
-
-    def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
-        """A copy that nobody has waited for may arrive after this barrier as well."""
-        self.accesses.append(_Access("write", at, lanes, line, stamps, value))
-
-    def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
-        merged = state.ledger.merged.get(view.name, 0) if op == "read" and width == 1 else 0
-        if not merged or not np.any(place % merged):  # otherwise it comes with the neighbour before it
-            super().record(state, view, place, merged or width, op, line, lanes)
+    def noted(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+        self.accesses.append(_Access(op, at, lanes, line, state.stamps, value))
 
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
         words = width * self.dtype.itemsize // WORD_BYTES or 1
@@ -129,7 +118,7 @@ class Shared(Storage):
         return state.ledger.cost("shared", asked, lanes, words, op)
 
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
-        self.accesses.append(_Access("atomic", at, lanes, line, state.stamps))
+        Shared.noted(self, state, view, "atomic", at, lanes, line)
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         """Find races since the last barrier, at one of the blocks with the lanes ``present`` (None: of all)."""
@@ -151,10 +140,8 @@ class Shared(Storage):
         for one in self.accesses:
             if one.op != "read":
                 changed[picked(one.at, one.lanes)] = True
-        met = [  # most read what was staged before
-            one for one in self.accesses
-            if one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))
-        ]  # fmt: skip
+        touches = lambda one: one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))  # noqa: E731
+        met = list(filter(touches, self.accesses))  # most read what was staged before
         if _each_by_one_thread(state, changed, met):
             return
         content, log = np.zeros(len(self.data), self.dtype), Log(state.lanes_per_block)
@@ -165,14 +152,15 @@ class Shared(Storage):
                 known = changed[places]
                 places, who = places[known], who[known]
             stamps = partial(picked_stamps, one.stamps)
-            now = Moment(who, stamps(who), stamps, log.add(one.line, one.stamps, 0), one.line)
+            event = log.add(one.line, one.stamps, 0)
+            now = Access(state, view, places, who, stamps(who), stamps, event, one.line)
             if one.op == "read":
-                shadow.read(state, view, places, now)
+                shadow.read(now)
             elif one.op == "atomic":
-                shadow.atomic(state, view, places, now)
+                shadow.atomic(now)
             else:
                 values = np.broadcast_to(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
-                shadow.write(state, view, places, values, content, now)
+                shadow.write(now, values, content)
                 content[places] = values
 
 
@@ -216,27 +204,25 @@ class Local(Storage):
         return [self.value_at(state, view, place + v, line) for v in range(width)]
 
     def value_at(self, state: State, view: View, place: Offsets, line: int) -> Value:
+        offset, sums = place - view.start, None
         if type(place) is int:
             value, lanes = self.values[place], self.lacking.get(place)
             missing = state.mask.bits if value is None else None if lanes is None else lanes & state.mask.bits
-            if missing is not None and missing.any():
+            found = self.blank if value is None else value
+            if missing is not None:
                 sums = next((s for s in self.flight if place in s.registers and (s.mask.bits & missing).any()), None)
-                if sums is None:
-                    views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
-                else:
-                    text = (
-                        f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
-                    )
-                    lanes = missing & sums.mask.bits
-                    state.fault("wgmma-order", line, view.name, text, lanes, cause="no wait for wgmma")
-            return self.blank if value is None else value
-        at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
-        rows = [spread(self.blank if value is None else value, place.shape) for value in self.values]
-        gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
-        missing = np.stack(gaps)[at, lane] & state.mask.bits
-        if missing.any():
-            views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
-        return np.stack(rows)[at, lane]
+        else:
+            at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
+            rows = [spread(self.blank if value is None else value, place.shape) for value in self.values]
+            gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
+            missing, found = np.stack(gaps)[at, lane] & state.mask.bits, np.stack(rows)[at, lane]
+        if sums is not None:
+            text = f"{view.element(offset)} is read while wgmma of line {sums.line} still adds to it"
+            lanes = missing & sums.mask.bits
+            state.fault("wgmma-order", line, view.name, text, lanes, cause="no wait for wgmma")
+        elif missing is not None and missing.any():
+            views.read_unwritten(state, line, view, offset, missing, self.dtype.kind == "f")
+        return found
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         if state.ledger.recording:
@@ -261,11 +247,9 @@ class Local(Storage):
                 self.lacking.pop(i, None)
             return
         old = self.values[i]
-        lacking = self.whole.bits if old is None else self.lacking.get(i)
-        if lacking is not None:
-            self.lacking[i] = lacking & ~mask.bits
-            if not self.lacking[i].any():
-                del self.lacking[i]
+        lacking = self.whole.bits if old is None else self.lacking.pop(i, None)
+        if lacking is not None and (lacking := lacking & ~mask.bits).any():
+            self.lacking[i] = lacking
         self.values[i] = np.where(mask.bits, value, self.blank if old is None else old)
 
     def _record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int) -> None:
@@ -274,3 +258,75 @@ class Local(Storage):
         if type(place) is not int:
             text = f"{view.name} is indexed by a value that differs between threads: it cannot stay in registers"
             state.ledger.notes[text] += 1
+
+
+# --- arrays that kernels make ---
+
+
+def _shared(state: State, size: int, kind: np.dtype[Any], alignment: int) -> Any:
+    if kind.names:
+        return OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))
+    return state.shared_storage(state, size, kind, alignment)
+
+
+def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
+    """One array per place in the code, however often that is reached; the dynamic ones are all the same memory."""
+    extents, kind = tuple(map(int, shape if type(shape) is tuple else (shape,))), np.dtype(dtype.dtype)
+    if extents == (0,):
+        return _dynamic(state, line, kind, alignment)
+    key = state.here()
+    if key not in state.shared:
+        static = _static_bytes(state) + math.prod(extents) * kind.itemsize
+        limits.require_shared(static, state.launch.shared_bytes, device.played())
+        storage = _shared(state, math.prod(extents), kind, alignment or kind.itemsize)
+        state.shared[key] = View.of(storage, extents)
+    view: View = state.shared[key]
+    return view
+
+
+def _static_bytes(state: State) -> int:
+    return sum(view.size * view.dtype.itemsize for key, view in state.shared.items() if key[0] != "dynamic")
+
+
+_UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in the tracer
+
+
+def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> View:
+    """All of a block's dynamic shared memory, as elements of one type."""
+    limits.require_shared(_static_bytes(state), state.launch.shared_bytes, device.played())
+    key, extents = ("dynamic", kind.str), (state.launch.shared_bytes // kind.itemsize,)
+    others = [view.storage for k, view in state.shared.items() if k[0] == "dynamic" and k != key]
+    if others and (state.has_engines or kind.names):
+        raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
+    if key not in state.shared:
+        size = max(1, -(-state.launch.shared_bytes // _UNIT) * _UNIT // kind.itemsize)
+        storage = _shared(state, size, kind, alignment or _UNIT)
+        if others:  # the same bytes: who has written them is known no more
+            storage.data = others[0].data.view(np.uint8).view(kind)
+            for one in (storage, *others):
+                one.written[:] = one.complete = True
+        state.shared[key] = View.of(storage, extents)
+    storage = state.shared[key].storage
+    if (here := state.here()) not in state.sites:
+        state.sites[here] = View.of(storage, extents) if state.sites else state.shared[key]
+        if len(state.sites) > 1 and not (state.has_engines or kind.names):
+            names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
+            for one in state.sites.values():
+                one.storage.names = names = names or Names(storage.data.nbytes)
+    view: View = state.sites[here]
+    return view
+
+
+def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
+    extents, kind = tuple(map(int, shape if type(shape) is tuple else (shape,))), dtype.dtype
+    size, make = math.prod(extents), partial(Local, state)
+    storage = OwnRecords(kind, size, make) if kind.names else make(size, kind)
+    if state.has_engines:
+        state.engines.locals[state.engines.teams.now].add(storage)
+    return View.of(storage, extents)
+
+
+def constant_memory(state: State, line: int, array: Any) -> View:
+    if type(array) is not View or not isinstance(array.storage, Constant):
+        raise state.error(line, "const.array_like takes an array that stands outside the kernel")
+    return array

@@ -33,18 +33,6 @@ class Event(NamedTuple):
     base: int
 
 
-def apart(
-    lanes_per_block: int, first: Ints, second: Ints, then: tuple[Any, Any], now: tuple[Any, Any]
-) -> tuple[Bools, Bools]:
-    """For threads: are they of different blocks; are they of one block, and no barrier lies between? ``then`` holds
-    the stamps of both at the first's access, ``now`` at the second's. Lanes of a warp need a syncwarp of both."""
-    other_block = first // lanes_per_block != second // lanes_per_block
-    same_turn = (np.asarray(then[0]) >> BARRIER) == (np.asarray(now[1]) >> BARRIER)
-    one_warp = first // WARP == second // WARP
-    both_came = (np.asarray(then[0]) != now[0]) & (np.asarray(then[1]) != now[1])
-    return other_block, ~other_block & (first != second) & same_turn & ~(one_warp & both_came)
-
-
 class Met(NamedTuple):
     """Threads of a block, with their stamps, that have called threadfence or changed something atomically."""
 
@@ -52,9 +40,6 @@ class Met(NamedTuple):
     who: Ints
     stamps: Ints
     fence: Met | None = None  # for an atomic operation: those that had called it before
-
-    def part(self, chosen: Bools) -> Met:
-        return Met(self.event, self.who[chosen], self.stamps[chosen])
 
 
 def _met(asked: Ints, moments: Ints, others: Ints, theirs: Ints, sign: int) -> Bools:
@@ -101,10 +86,11 @@ class Log:
             fences, self._fences[block] = self._fences[block], []
             for fence in fences:
                 before = _met(fence.who, fence.stamps, own, moments, 1)
+                told, left = (Met(fence.event, fence.who[one], fence.stamps[one]) for one in (before, ~before))
                 if before.any():
-                    self.released[block].append(Met(event, own, moments, fence.part(before)))
+                    self.released[block].append(Met(event, own, moments, told))
                 if not before.all():
-                    self._fences[block].append(fence.part(~before))
+                    self._fences[block].append(left)
 
     def _by_block(self, who: Ints, stamps: Any) -> Iterator[tuple[int, Ints, Ints]]:
         blocks, stamps = who // self.lanes_per_block, np.broadcast_to(np.asarray(stamps), who.shape)
@@ -125,11 +111,9 @@ class Log:
         return found
 
     def handed_over(self, first: Ints, then: Ints, events: Ints, second: Ints, now: Ints) -> Bools:
-        """Did the ``first`` threads let others see what they did in events, and have the ``second`` looked since?
-
-        As a sum's last block does: write, threadfence, atomic add; atomic add, read; with a barrier between two of
-        these that are not of one thread. Within a block it is a lock, given back before another thread takes it.
-        """
+        """Did the ``first`` threads let others see what they did in events, and have the ``second`` looked since? As
+        a sum's last block does: write, threadfence, atomic add; atomic add, read; with a barrier between two of these
+        that are not of one thread. Within a block it is a lock, given back before another thread takes it."""
         found = np.zeros(len(first), np.bool_)
         pairs = np.stack((first, second)) // self.lanes_per_block
         for one, other in np.unique(pairs, axis=1).T.tolist():
@@ -211,7 +195,6 @@ class State:
     def configure(self, launch: Launch, ledger: Ledger) -> None:
         self.launch, self.ledger = replace(launch, arguments=()), ledger  # which keeps nobody's arrays
         self.grid, self.block, self.cluster = launch.grid, launch.block, launch.cluster
-        self.shared_bytes = launch.shared_bytes
         self.threads = math.prod(self.block)
         self.lanes_per_block = -(-self.threads // WARP) * WARP
         self.log = Log(self.lanes_per_block)
@@ -251,19 +234,15 @@ class State:
         self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
 
     @staticmethod
-    def axes(numbers: Any, extents: Point) -> list[Value]:
-        x, y, _ = extents
-        parts = [numbers % x, numbers // x % y, numbers // (x * y)]
-        return [0 if extent == 1 else part for part, extent in zip(parts, extents, strict=True)]
+    def axes(numbers: Any, extents: Point) -> tuple[Value, Value, Value]:
+        x, y, z = extents
+        return (numbers % x if x > 1 else 0), (numbers // x % y if y > 1 else 0), (numbers // (x * y) if z > 1 else 0)
 
     def thread_of(self, lane: int) -> Point:
-        thread = lane % self.lanes_per_block
-        x, y, _ = self.block
-        return thread % x, thread // x % y, thread // (x * y)
+        return self.axes(lane % self.lanes_per_block, self.block)
 
     def block_of(self, ordinal: int) -> Point:
-        at, (x, y, _) = int(np.concatenate(self.ran)[ordinal // self.lanes_per_block]), self.grid
-        return at % x, at // x % y, at // (x * y)
+        return self.axes(int(np.concatenate(self.ran)[ordinal // self.lanes_per_block]), self.grid)
 
     def ordinals(self, lanes: Bools | Ints) -> Ints:
         return self.lane_numbers[lanes] + self.first_ordinal
@@ -330,5 +309,5 @@ class State:
 
     def first(self, value: Any, lanes: Any) -> int:
         """The value of the first of the active lanes that are named."""
-        lane = int(np.argmax(np.broadcast_to(lanes, self.mask.bits.shape) & self.mask.bits))
+        lane = int(np.argmax(lanes & self.mask.bits))
         return int(np.broadcast_to(value, self.mask.bits.shape)[lane])

@@ -1,8 +1,5 @@
-"""The tracer: runs chosen blocks of a step's kernels on the CPU and reports every access to memory.
-
-Needs neither a GPU nor a driver: in the place of each kernel runs :class:`common.trace.executor.Executor`;
-``prepare``, ``workspace`` and ``launch`` run as they are, on host arrays. The process may compile the same kernels.
-"""
+"""The tracer: runs chosen blocks of a step's kernels on the CPU and reports every access to memory. In the place of
+each kernel runs :class:`common.trace.executor.Executor`; its host code runs as it is."""
 
 from __future__ import annotations
 
@@ -32,9 +29,8 @@ from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.executor import Argument, Executor, Order
 from common.trace.hopper.tma import Map
-from common.trace.memory import Global, poison, poisoned
+from common.trace.memory import Global, Records, poison, poisoned
 from common.trace.messages import Point, Traced, TracedKernel
-from common.trace.records import Records
 from common.trace.state import Launch as Launch
 from common.trace.state import TraceError
 from common.trace.views import View, of_device
@@ -48,11 +44,9 @@ SHAPES: dict[str, tuple[Problem, ...]] = {
     ),
     "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
 }
-SHAPES |= {
-    ladder: tuple(on_ladder(ladder, problem) for problem in SHAPES.get(kind.form, SHAPES["conv3d"]))
-    for ladder, kind in LADDERS.items()
-    if ladder not in SHAPES
-}
+for _ladder in [name for name in LADDERS if name not in SHAPES]:
+    _like = SHAPES.get(LADDERS[_ladder].form, SHAPES["conv3d"])
+    SHAPES[_ladder] = tuple(on_ladder(_ladder, problem) for problem in _like)
 
 SECONDS = 120.0  # for one trace in a child process
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
@@ -151,23 +145,17 @@ def kind(value: Any) -> Any:
 
 class Tracer:
     """Stands in for a GPU, an H200 but for its ``multiprocessors``: meanwhile device arrays are the tracer's
-    (:class:`DeviceArray`), and a kernel that is launched runs at once, all blocks.
-
-    A kernel keeps the globals that it had at its first launch with arguments of some types. ``order`` of blocks and
-    of threads that write one element may be changed between launches. Without ``recording`` no accesses are counted:
-    that is quicker. ``asked``: has a step asked how many multiprocessors there are?
-    """
+    (:class:`DeviceArray`), and a kernel that is launched runs at once, all blocks, with the globals that it had at
+    its first launch with arguments of these types. ``order``: of blocks, and of threads that write one element.
+    Without ``recording``, which is quicker, no accesses are counted. ``asked``: for its multiprocessors?"""
 
     def __init__(
         self, order: Order = "forward", recording: bool = False, multiprocessors: int = capture.MULTIPROCESSORS
     ) -> None:
         self.order, self.recording, self.multiprocessors = order, recording, multiprocessors
         self.asked = False
-        self.watched: frozenset[str] = frozenset()  # these three: see :func:`run`
-        self.merged: dict[str, int] = {}
-        self.kept = 0
+        self.options = messages.TraceOptions()
         self.ledgers: dict[Callable[..., Any], Ledger] = {}
-        self._launched: dict[Callable[..., Any], list[tuple[Point, Point]]] = {}
         self._executors: dict[Any, Executor] = {}
         self._stack: list[Any] = []
 
@@ -183,21 +171,22 @@ class Tracer:
 
     def stay(self) -> None:
         """Stand in until this process ends, and then say on standard error what was unsound."""
-        self.__enter__()
-        atexit.register(self._say)
 
-    def _say(self) -> None:
-        for kernel in self.reports():
-            for fault in kernel.faults:
-                print(f"{Path(kernel.file).name}:{fault.line}: {fault.placed}", file=sys.stderr)
+        def say() -> None:
+            for kernel in self.reports():
+                for fault in kernel.faults:
+                    print(f"{Path(kernel.file).name}:{fault.line}: {fault.placed}", file=sys.stderr)
+
+        self.__enter__()
+        atexit.register(say)
 
     def forget(self) -> None:
         """Begin to report anew; kernels stay compiled."""
-        self.ledgers, self._launched = {}, {}
+        self.ledgers = {}
 
     def reports(self) -> list[TracedKernel]:
         """What each kernel did in all launches since the last ``forget``."""
-        return [report(function, self._launched[function], ledger) for function, ledger in self.ledgers.items()]
+        return [report(function, ledger) for function, ledger in self.ledgers.items()]
 
     def faults(self) -> list[Fault]:
         return [fault for kernel in self.reports() for fault in kernel.faults]
@@ -211,64 +200,47 @@ class Tracer:
         ``quiet``: without recording; ``alone``: one block after the other."""
         function = launch.function
         ledger = self.ledgers.setdefault(function, Ledger())
-        ledger.watched, ledger.merged, ledger.kept = self.watched, self.merged, self.kept
-        ledger.recording = self.recording and not quiet
+        ledger.options, ledger.recording = self.options, self.recording and not quiet
         if not quiet:
-            self._launched.setdefault(function, []).append((launch.grid, launch.block))
+            ledger.launches.append((launch.grid, launch.block))
         back: list[tuple[Any, DeviceArray]] = []
-        executor, arguments = self._executor(launch, ledger, back)
+        names, given = list(inspect.signature(function).parameters), len(launch.arguments)
+        if given != len(names):
+            raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
+        arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=True)]
+        key = (function, *map(kind, arguments))
+        if key in self._executors:
+            self._executors[key].configure(launch, ledger)
+        else:
+            self._executors[key] = Executor(launch, ledger)
+        executor = self._executors[key]
         ledger.in_turn = executor.has_engines
         lanes = _LANES_OF_TEAMS if executor.has_engines else _LANES_AT_ONCE
         at_once = 1 if alone else max(1, lanes // (executor.lanes_per_block * executor.cluster))
         if executor.cooperative:
-            self._require_resident(launch)
             blocks, at_once = None, math.prod(launch.grid)
+            architecture, threads = device.played() or device.USUAL_CARD, math.prod(launch.block)
+            each = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks
+            if at_once > (most := each * self.multiprocessors):
+                said = f"a barrier of the whole grid needs all {at_once} blocks resident at once"
+                raise limits.LaunchLimitError(f"{said}: {self.multiprocessors} multiprocessors hold at most {most}")
         executor.run(arguments, blocks, at_once, self.order)
         for host, copied in back:
             host[...] = np.asarray(copied)
         return blocks is None
 
-    def _executor(
-        self, launch: Launch, ledger: Ledger, back: list[tuple[Any, DeviceArray]]
-    ) -> tuple[Executor, list[Any]]:
-        names, given = list(inspect.signature(launch.function).parameters), len(launch.arguments)
-        if given != len(names):
-            raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
-        arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=True)]
-        key = (launch.function, *map(kind, arguments))
-        if key in self._executors:
-            self._executors[key].configure(launch, ledger)
-        else:
-            self._executors[key] = Executor(launch, ledger)
-        return self._executors[key], arguments
-
-    def _require_resident(self, launch: Launch) -> None:
-        """Raise LaunchLimitError unless all blocks fit the GPU at once."""
-        architecture, threads = device.played() or device.USUAL_CARD, math.prod(launch.block)
-        each = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks
-        blocks, most = math.prod(launch.grid), each * self.multiprocessors
-        if blocks > most:
-            said = f"a barrier of the whole grid needs all {blocks} blocks resident at once"
-            raise limits.LaunchLimitError(f"{said}: {self.multiprocessors} multiprocessors hold at most {most}")
-
 
 def run(
-    module: ModuleType, problem: Problem, block: Point | None = None, every: bool = False,
-    tile: dict[str, int] | None = None, watched: Iterable[str] = (), merged: dict[str, int] | None = None,
-    kept: int = 0, order: Order = "forward", recording: bool = True,
-) -> Traced:  # fmt: skip
-    """Trace a step on integers. Raises TraceError for what the tracer does not know.
-
-    Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
-    cluster, or with ``every`` all blocks of all launches. ``watched``: arrays whose accesses by the first block are
-    kept. ``merged``: shared arrays whose 32-bit reads are counted as the compiler makes them, so many words at a
-    time. ``kept``: requests of each access that are kept. ``order`` and ``recording``: see :class:`Tracer`.
-    """
+    module: ModuleType, problem: Problem, *, order: Order = "forward", recording: bool = True, **asked: Any
+) -> Traced:
+    """Trace a step on integers, as :class:`common.trace.messages.TraceOptions` are asked for; ``order`` and
+    ``recording``: see :class:`Tracer`. Raises TraceError for what the tracer does not know."""
     tracer = Tracer(order, recording)
-    tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept
+    options = tracer.options = messages.TraceOptions(**asked)
+    block, tile = options.block, options.tile
     a, b = (allocate(one.shape, one.dtype, one) for one in inputs.integers(problem, 0))
     output = allocate(problem.output_shape, problem.output_dtype)
-    if every:
+    if options.every:
         with tracer:
             BoundStep(module, problem, tile).run(a, b, output)
         return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(output))
@@ -302,7 +274,7 @@ def run(
 
 
 def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> messages.Trace:
-    """A child's task that traces a step, or ``file`` in its place, with the options of :func:`run`."""
+    """A child's task that traces a step, or ``file`` in its place."""
     return messages.Trace(**at(step, problem, file), options=messages.TraceOptions(**options))
 
 

@@ -1,11 +1,8 @@
 """Translates a kernel's Python into Python that runs all threads at once.
 
-The translation keeps names and lines. What differs between threads is an array with one element per lane; an ``if``
-or a loop whose condition differs runs under a mask of active lanes. A variable assigned under a mask keeps its old
-value in the other lanes only if one of them may still read it: otherwise a loop counter would become an array.
-
-In the translated code ``_t`` is the :class:`common.trace.executor.Executor`, whose ``mask`` holds the active lanes,
-and the names of :mod:`common.trace.values` have an underscore in front.
+Names and lines stay. What differs between threads is an array with one element per lane; an ``if`` or a loop whose
+condition differs runs under a mask of active lanes, that of ``_t``, the :class:`common.trace.executor.Executor`. A
+variable assigned under a mask keeps its old value in the other lanes only if one of them may still read it.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import ast
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from common.trace.expressions import COUNTS, Expressions, names, tuple_of
 
@@ -25,7 +22,8 @@ _Loop: TypeAlias = "tuple[str, str]"  # variables with the masks of those who ha
 class Translator(Expressions):
     def __init__(self, definition: ast.FunctionDef, *known: Any) -> None:
         super().__init__(definition, *known)
-        self.flow = Flow(definition.body)
+        self.flow: Flow = {}
+        live(definition.body, self.flow)
         # masks with which lanes that are not active now go on, and which variables may be read there
         self.scopes: list[tuple[str, frozenset[str]]] = []
         self.loops: list[_Loop] = []
@@ -106,7 +104,7 @@ class Translator(Expressions):
         error = ast.Raise(ast.Name("AssertionError", ast.Load()))
         fails = ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), node.test), [error], []), node)
         ast.fix_missing_locations(fails)
-        self.flow.after[fails], self.flow.other[fails] = self.flow.after[node], frozenset()
+        self.flow[fails, "after"], self.flow[fails, "other"] = self.flow[node, "after"], frozenset()
         self._do_If(fails)
 
     def _do_Raise(self, node: ast.Raise) -> None:  # noqa: N802
@@ -116,7 +114,7 @@ class Translator(Expressions):
 
     def _do_Expr(self, node: ast.Expr) -> None:  # noqa: N802
         if isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "print":
-            self._emit(f"_t.printed({self.several(node.value.args)})")
+            self._emit(f"_t.printed({', '.join(map(self.expression, node.value.args))})")
         elif not isinstance(node.value, ast.Constant):
             self._emit(self.expression(node.value))
 
@@ -172,14 +170,14 @@ class Translator(Expressions):
         self._emit(f"_t.store({array}, {place}, {value}, {line})")
 
     def _do_If(self, node: ast.If) -> None:  # noqa: N802
-        before, taken, live = self.fresh("_m"), self.fresh("_c"), self.flow.after[node]
+        before, taken, after = self.fresh("_m"), self.fresh("_c"), self.flow[node, "after"]
         self._emit(f"{before} = _t.mask")
         self._emit(f"{taken} = _t.branch({self.expression(node.test)}, {self.line(node)})")
-        self._masked(before, taken, node.body, live | self.flow.other[node])
+        self._masked(before, taken, node.body, after | self.flow[node, "other"])
         if node.orelse:
             left = self.fresh("_e")
             self._emit(f"{left} = _t.without({before}, {taken})")
-            self._masked(before, left, node.orelse, live)
+            self._masked(before, left, node.orelse, after)
         self._rejoin(node, before)
 
     def _do_For(self, node: ast.For) -> None:  # noqa: N802
@@ -204,7 +202,7 @@ class Translator(Expressions):
                 self._emit(f"{taken} = _t.branch({self.expression(node.test)}, {self.line(node)})")
                 self._emit(f"if {taken} is _t.none: break")
                 self._emit(f"_t.mask = {taken}")
-            self.scopes.append((before, self.flow.after[node] | self.flow.head[node]))
+            self.scopes.append((before, self.flow[node, "after"] | self.flow[node, "head"]))
             if loop:  # a turn is of those who have not left
                 self.loops.append(loop)
                 self._emit(f"{loop[1]} = _t.none")
@@ -221,17 +219,14 @@ class Translator(Expressions):
         if node.orelse:  # of those who have not left by ``break``
             rest = self.fresh("_e")
             self._emit(f"{rest} = {self._without(before, *(loop or ())[:1])}")
-            self._masked(before, rest, node.orelse, self.flow.after[node])
+            self._masked(before, rest, node.orelse, self.flow[node, "after"])
         self._rejoin(node, before)
 
-    def _do_Break(self, node: ast.Break) -> None:  # noqa: N802
-        self._leave(self.loops[-1][0])
-
-    def _do_Continue(self, node: ast.Continue) -> None:  # noqa: N802
-        self._leave(self.loops[-1][1])
-
-    def _leave(self, name: str) -> None:
+    def _do_Break(self, node: ast.Break | ast.Continue) -> None:  # noqa: N802
+        name = self.loops[-1][isinstance(node, ast.Continue)]
         self._emit(f"{name}, _t.mask = _t.union({name}, _t.mask), _t.none")
+
+    _do_Continue = _do_Break  # noqa: N815
 
     def _do_Return(self, node: ast.Return) -> None:  # noqa: N802
         value = self.kept(node.value) if node.value else "None"
@@ -246,51 +241,43 @@ class Translator(Expressions):
 # --- which variables may be read later, and who leaves a loop or a function ---
 
 
-class Flow:
-    """Which variables may be read ``after`` a statement, at a loop's ``head``, in an ``if``'s ``other`` branch."""
+Names: TypeAlias = "frozenset[str]"
+# of a statement: the variables that may be read after it; at a loop's head; in an if's other branch
+Flow: TypeAlias = "dict[tuple[ast.stmt, Literal['after', 'head', 'other']], Names]"
+_NONE: Names = frozenset()
 
-    def __init__(self, body: list[ast.stmt]) -> None:
-        self.after: dict[ast.stmt, frozenset[str]] = {}
-        self.head: dict[ast.stmt, frozenset[str]] = {}
-        self.other: dict[ast.stmt, frozenset[str]] = {}
-        nothing: frozenset[str] = frozenset()
-        self._block(body, nothing, nothing, nothing)
 
-    def _block(self, statements: list[ast.stmt], out: frozenset[str], *loop: frozenset[str]) -> frozenset[str]:
-        for statement in reversed(statements):
-            self.after[statement] = out
-            out = self._before(statement, out, *loop)
-        return out
-
-    def _before(
-        self, node: ast.stmt, out: frozenset[str], leave: frozenset[str], again: frozenset[str]
-    ) -> frozenset[str]:
-        """What may be read before a statement; ``leave``, ``again``: after ``break``, and ``continue``."""
+def live(
+    statements: list[ast.stmt], flow: Flow, out: Names = _NONE, leave: Names = _NONE, again: Names = _NONE
+) -> Names:
+    """What may be read before statements, by what may be read after them, after ``break`` and after ``continue``."""
+    for node in reversed(statements):
+        flow[node, "after"] = out
         match node:
             case ast.If():
-                self.other[node] = self._block(node.orelse, out, leave, again)
-                return self._block(node.body, out, leave, again) | self.other[node] | names(node.test)
+                flow[node, "other"] = live(node.orelse, flow, out, leave, again)
+                out = live(node.body, flow, out, leave, again) | flow[node, "other"] | names(node.test)
             case ast.For() | ast.While():
                 test = names(node.iter if isinstance(node, ast.For) else node.test)
-                bound = names(node.target, ast.Store) if isinstance(node, ast.For) else frozenset()
-                head = out | self._block(node.orelse, out, leave, again)
+                bound = names(node.target, ast.Store) if isinstance(node, ast.For) else _NONE
+                head = out | live(node.orelse, flow, out, leave, again)
                 if isinstance(node, ast.While):
                     head |= test
-                while (wider := head | (self._block(node.body, head, out, head) - bound)) != head:
+                while (wider := head | (live(node.body, flow, head, out, head) - bound)) != head:
                     head = wider
-                self.head[node] = head
-                return head | test
-            case ast.Break():
-                return leave
-            case ast.Continue():
-                return again
+                flow[node, "head"] = head
+                out = head | test
+            case ast.Break() | ast.Continue():
+                out = leave if isinstance(node, ast.Break) else again
             case ast.Return():
-                return names(node)
+                out = names(node)
             case ast.AugAssign():
-                return out | names(node) | names(node.target, ast.Store)
+                out |= names(node) | names(node.target, ast.Store)
             case ast.Assign():
-                return (out - names(node, ast.Store)) | names(node)
-        return out | names(node)
+                out = (out - names(node, ast.Store)) | names(node)
+            case _:
+                out |= names(node)
+    return out
 
 
 def may_leave(node: ast.AST, inside: bool = False) -> bool:
@@ -300,11 +287,9 @@ def may_leave(node: ast.AST, inside: bool = False) -> bool:
             return True
         case ast.Break() | ast.Continue():
             return not inside
-        case ast.For() | ast.While():
-            return any(may_leave(one, True) for one in node.body) or any(
-                may_leave(one, inside) for one in node.orelse
-            )
-    return any(may_leave(child, inside) for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
+    loop = node.body if isinstance(node, ast.For | ast.While) else []
+    statements = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+    return any(may_leave(child, inside or child in loop) for child in statements)
 
 
 def may_return(node: ast.AST) -> bool:

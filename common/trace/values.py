@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,11 +43,9 @@ def spread(value: Value, shape: tuple[int, ...]) -> Any:
 def widened(value: Value) -> Value:
     """Integers narrower than 64 bits, and booleans, in 64 bits."""
     dtype = dtype_of(value)
-    if dtype.kind in "ib" and dtype != INT64:
+    if dtype.kind in "ib" and (dtype != INT64 or type(value) is bool):
         return int(value) if uniform(value) else value.astype(INT64)
-    if dtype.kind == "u" and dtype != UINT64:
-        return value.astype(UINT64)
-    return int(value) if type(value) is bool else value
+    return value.astype(UINT64) if dtype.kind == "u" and dtype != UINT64 else value
 
 
 def signed(value: Value) -> Value:
@@ -127,16 +126,13 @@ def truth(value: Value) -> Value:
 
 def logical_and(a: Value, b: Value) -> Value:
     a, b = truth(a), truth(b)
-    if uniform(a):
-        return b if a else False
-    return (a if b else False) if uniform(b) else a & b
+    if uniform(b):
+        a, b = b, a
+    return a & b if not uniform(a) else b if a else False
 
 
 def logical_or(a: Value, b: Value) -> Value:
-    a, b = truth(a), truth(b)
-    if uniform(a):
-        return True if a else b
-    return (True if b else a) if uniform(b) else a | b
+    return logical_not(logical_and(logical_not(a), logical_not(b)))
 
 
 def logical_not(a: Value) -> Value:
@@ -172,18 +168,19 @@ def absolute(value: Value) -> Value:
     return abs(widened(value))
 
 
-class Range:
+class Range(NamedTuple):
     """``range`` whose ends differ between lanes."""
 
-    def __init__(self, start: Value, stop: Value, step: Value) -> None:
-        self.start, self.stop, self.step = start, stop, step
+    start: Value
+    stop: Value
+    step: Value
 
 
 def make_range(*ends: Value) -> Any:
     start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
-    if not (uniform(start) and uniform(stop) and uniform(step)):
+    if not all(map(uniform, ends)):
         return Range(*unified(start, stop), signed(widened(step)))
-    turns = range(*(int(end) for end in (start, stop, step)))
+    turns = range(int(start), int(stop), int(step))
     return turns if "i" in (dtype_of(start).kind, dtype_of(stop).kind) else map(np.uint64, turns)
 
 
@@ -225,8 +222,7 @@ def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> 
 
 def narrow_constant(value: int, number: type[np.integer[Any]]) -> Value:
     """A constant as `lessons.toolkit.narrow` has it: of type ``number``, if it fits."""
-    limits = np.iinfo(number)
-    return number(value) if limits.min <= value <= limits.max else value
+    return number(value) if np.iinfo(number).min <= value <= np.iinfo(number).max else value
 
 
 def python_complex(real: Value = 0.0, imag: Value = 0.0) -> Value:
@@ -274,14 +270,11 @@ def function(name: str) -> Callable[..., Value] | None:
 def of_math(name: str) -> Any:
     """What ``math`` has: a function on lanes, or a constant as float64. Raises AttributeError."""
     found = function(name) or getattr(math, name)
-    if isinstance(found, float):
-        return np.float64(found)
-    if name not in _MATH and found is getattr(math, name, None):
+    if callable(found) and found is getattr(math, name, None):
         raise AttributeError(f"math.{name} is not known to the tracer")
-    return found
+    return np.float64(found) if isinstance(found, float) else found
 
 
-_ROUNDED = "_rn", "_rz", "_ru", "_rd"  # how a result is rounded: the difference is one bit, and is not told
 _SINGLE = "fadd", "fsub", "fmul", "fdiv", "frcp", "fsqrt"
 # names without the f of float32 that NumPy has not, or has for something else
 _LIBDEVICE: dict[str, Callable[..., Any]] = {
@@ -298,9 +291,9 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
 
 def of_libdevice(name: str) -> Callable[..., Any] | None:
     """The function of this name in NVIDIA's libdevice, on lanes; None if it is not known."""
-    plain = name.removeprefix("fast_")
-    for ending in _ROUNDED:
-        plain = plain.removesuffix(ending)
+    plain = re.sub(
+        "^fast_|_r[nzud]$", "", name
+    )  # how a result is rounded: the difference is one bit, and is not told
     single = plain.startswith(_SINGLE)
     known = _LIBDEVICE.get(plain) or function(plain)
     if known is None and plain.endswith("f"):

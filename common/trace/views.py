@@ -1,7 +1,7 @@
-"""Arrays as a kernel sees them: views of a storage, whose indices are checked and become offsets.
+"""Arrays as a kernel sees them: views of a storage, whose indices are checked and become offsets in elements, one int
+for all threads or one per lane.
 
-An array is a storage, a start, a shape, and strides in elements. Offsets are one int for all threads, or one per
-lane. What nothing has written holds NaN where it can, and a lane that reads it is remembered: a NaN that the lane
+What nothing has written holds NaN where it can, and a lane that reads it is remembered: a NaN that the lane
 stores later, or decides something by, is a fault. A value that is thrown away does no harm and is only noted.
 """
 
@@ -78,16 +78,14 @@ class View:
 
     def load(self, state: State, index: Any, line: int) -> Any:
         place, wrong = self.place(state, index, line, "read")
-        if type(place) is View:
-            return place
-        return self.storage.read(state, self, place, 1, wrong, line)[0]
+        return place if type(place) is View else self.storage.read(state, self, place, 1, wrong, line)[0]
 
     def store(self, state: State, index: Any, value: Value, line: int) -> None:
         place, wrong = self.place(state, index, line, "written")
         if type(place) is View:
             place.fill(state, value, line)
-            return
-        self.storage.write(state, self, place, [value], wrong, line)
+        else:
+            self.storage.write(state, self, place, [value], wrong, line)
 
     def place(self, state: State, index: Any, line: int, verb: str) -> tuple[Any, Wrong]:
         """The element offset of an index, or the view that is left of it; and the lanes whose index is wrong."""
@@ -97,12 +95,12 @@ class View:
         if len(indices) > self.ndim:
             raise state.error(line, f"{self.name} has {self.ndim} axes, not {len(indices)}")
         place, wrong = self.start, None
-        shape, strides = [], []  # of what slices leave
+        shape: tuple[int, ...] = ()  # of what slices leave
+        strides: tuple[int, ...] = ()
         for axis, (i, extent, stride) in enumerate(zip(indices, self.shape, self.strides, strict=False)):
             if type(i) is slice:
                 i, length, step = self._range(state, i, extent, line)
-                shape.append(length)
-                strides.append(stride * step)
+                shape, strides = (*shape, length), (*strides, stride * step)
             else:
                 i, bad = within(state, i, extent, line, self, axis, verb)
                 if bad is not None:
@@ -110,11 +108,8 @@ class View:
             if stride != 1:
                 i = i * stride
             place = i if type(place) is int and place == 0 else place + i
-        left = len(indices)
-        if shape or left < self.ndim:
-            shape, strides = [*shape, *self.shape[left:]], [*strides, *self.strides[left:]]
-            return View(self.storage, place, tuple(shape), tuple(strides), self.name), wrong
-        return place, wrong
+        shape, strides = (*shape, *self.shape[len(indices) :]), (*strides, *self.strides[len(indices) :])
+        return (View(self.storage, place, shape, strides, self.name) if shape else place), wrong
 
     def fill(self, state: State, value: Any, line: int) -> None:
         for at in np.ndindex(*self.shape):
@@ -206,29 +201,21 @@ def within(
         wrong = (at < 0) | (at >= extent) if extent <= 0 else at.view(np.uint64) >= np.uint64(extent)
         if not np.count_nonzero(wrong) or not np.count_nonzero(wrong := wrong & state.mask.bits):
             return at, None
+    where, whole = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name, extent
     if axis is not None and (type(index) is int or dtype_of(index).kind == "i"):  # it may count from the end
         below = wrong & (at < 0) & (at >= -extent)
         if np.count_nonzero(below):
-            _outside(state, at, below, True, extent, line, view, axis, verb)
+            text = f"{where} is {verb} at {state.first(at, below)}, its extent is {extent}: a negative index counts "
+            state.fault("negative-index", line, view.name, f"{text}from the end", below)
             at = at + extent if type(at) is int else np.where(below, at + extent, at)
             wrong = wrong & ~below
             if not np.count_nonzero(wrong):
                 return at, None
-    _outside(state, at, wrong, False, extent, line, view, axis, verb)
-    return (0 if type(at) is int else at), wrong
-
-
-def _outside(
-    state: State, at: Offsets, lanes: Bools, wraps: bool, extent: int, line: int, view: Any, axis: int | None,
-    verb: str,
-) -> None:  # fmt: skip
-    number = state.first(at, lanes)
-    where, numbers = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name, str(number)
+    numbers = str(first := state.first(at, wrong))
     if axis is None and extent < view.size:  # several elements from this one on
-        numbers, extent = f"{number} to {number + view.size - extent}", view.size
-    end = ": a negative index counts from the end" if wraps else ""
-    text = f"{where} is {verb} at {numbers}, its extent is {extent}{end}"
-    state.fault("negative-index" if wraps else "outside", line, view.name, text, lanes)
+        numbers, whole = f"{first} to {first + view.size - extent}", view.size
+    state.fault("outside", line, view.name, f"{where} is {verb} at {numbers}, its extent is {whole}", wrong)
+    return (0 if type(at) is int else at), wrong
 
 
 def beyond(state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, verb: str) -> Wrong:
@@ -281,10 +268,8 @@ def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: 
 def _unset(state: State, line: int, view: View, offset: int, lanes: Bools, became: str = "") -> str:
     """A fault of lanes that read what nothing has written; its words."""
     text, look_at = f"{view.element(offset)}, which nothing has written, is read{became}", view.storage.unset_look_at
-    gone = np.count_nonzero(
-        state.left.reshape(state.blocks_at_once, -1)[int(np.argmax(lanes)) // state.lanes_per_block]
-    )
-    told = ""
+    block, told = int(np.argmax(lanes)) // state.lanes_per_block, ""
+    gone = np.count_nonzero(state.left.reshape(state.blocks_at_once, -1)[block])
     if gone and view.storage.space == "shared":
         told = f": {gone} of the block's {state.threads} threads had returned before the barrier"
         look_at = (
@@ -341,6 +326,6 @@ def spread_taint(state: State) -> None:
 def note_unwritten(state: State) -> None:
     told = {array for kind, _, array in state.ledger.faults if kind == "read-before-write"}
     for source in state.sources:
-        if source.view is not None and source.view.name not in told:
-            text = f"line {source.line} reads elements of {source.view.name} that nothing has written"
+        if source.view is not None and source.name not in told:
+            text = f"line {source.line} reads elements of {source.name} that nothing has written"
             state.ledger.notes[f"{text}; no such value is stored"] += 1

@@ -190,7 +190,7 @@ def test_ties_are_rounded_to_even_as_they_are_copied(write):
 def test_a_tile_is_swizzled_as_wide_as_its_rows_and_a_descriptor_finds_it(row, mask):
     descriptor = layouts.Descriptor.of(int(layouts.encoded(2048, 0, 8 * row)))
     assert (descriptor.swizzle, descriptor.wrong(2)) == (row, "")
-    places = layouts.along_k(16, row // 2, 2, descriptor.start, descriptor.stride, descriptor.swizzle)
+    places = layouts.operand(16, row // 2, 2, descriptor)
     r, piece = np.ogrid[:16, : row // 16]
     address = 2048 + r * row + piece * 16
     np.testing.assert_array_equal(2 * places[:, ::8], address ^ ((address >> 7) & mask) << 4)

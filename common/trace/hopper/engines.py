@@ -1,8 +1,5 @@
 """What blocks have where engines work beside their threads: teams, clocks, registers, what is under way.
 
-The matrix unit (:mod:`common.trace.hopper.wgmma`) and the copy engine (:mod:`common.trace.hopper.tma`) keep here what
-they have begun.
-
 A *team* is a warpgroup, the same one of all blocks that run at once and have one rank in their cluster. It runs the
 kernel from its first line on, under a mask of its own lanes, in a thread, until it has to wait; then another team
 goes on: never two at a time. Only if no team can go on do copies arrive: as late as they may. If even that helps
@@ -30,15 +27,12 @@ from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import Pipeline, on_engines
 from common.trace.hopper.tiles import WARPGROUP, Clocks, Groups, Tiles
 from common.trace.intrinsics import one_number
-from common.trace.records import shared_memory
-from common.trace.shared import Local
+from common.trace.shared import Local, shared_memory
 from common.trace.state import BARRIER, Mask, State
 from common.trace.values import Cast, Value
 
 # What of the state belongs to the team that runs.
 _OWN = ("all", "mask", "waiting", "site", "depth", "call_path", "spot")
-
-Phases = Sequence[tuple[Any, int]]
 
 
 class StuckError(RuntimeError):
@@ -61,10 +55,10 @@ class Wait:
     line: int
     mask: Mask
     of_cluster: bool
-    phases: Phases
+    phases: Sequence[tuple[Any, int]]
     passed: bool = False
 
-    def left(self) -> Phases:
+    def left(self) -> Sequence[tuple[Any, int]]:
         return [(barrier, parity) for barrier, parity in self.phases if not barrier.passed(parity)]
 
     def over(self) -> bool:
@@ -72,14 +66,11 @@ class Wait:
 
     def tell(self, state: State) -> None:
         """Report that it never ends."""
-        array, lanes = "", self.mask.bits
-        if self.phases:
-            barrier, parity = self.left()[0]
+        array, lanes, what = "", self.mask.bits, "cluster_sync" if self.of_cluster else "barrier of the block"
+        text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
+        for barrier, parity in self.left()[:1]:
             array, lanes = barrier.name, lanes & (state.block_number == barrier.block)
             text = f"the phase of parity {parity} of {array} is never complete: {barrier.lacks()}"
-        else:
-            what = "cluster_sync" if self.of_cluster else "barrier of the block"
-            text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
         state.fault("deadlock", self.line, array, text, lanes, lane=int(np.argmax(lanes)))
 
 
@@ -95,22 +86,18 @@ class Team:
         self.wait: Wait | None = None
         self.kept: dict[str, Any] = dict(zip(_OWN, (lanes, lanes, lanes, 0, 0, [], 0), strict=True))
         self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
-        self._work: Future[None] | None = None
+        self.work: Future[None] | None = None
         self._leaving = False
 
-    @property
-    def dead(self) -> bool:
-        return self._work is not None and self._work.done()
-
     def go_on(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        if self._work is None:
-            self._work = pool.submit(work)
-            self._work.add_done_callback(lambda _: self._theirs.release())
+        if self.work is None:
+            self.work = pool.submit(work)
+            self.work.add_done_callback(lambda _: self._theirs.release())
         else:
             self._mine.release()
         self._theirs.acquire()
-        if self._work.done():
-            self._work.result()
+        if self.work.done():
+            self.work.result()
 
     def pause(self) -> None:
         self._theirs.release()
@@ -119,10 +106,10 @@ class Team:
             raise _LeftError
 
     def leave(self) -> None:
-        if self._work is not None:
+        if self.work is not None:
             self._leaving = True
             self._mine.release()
-            self._work.exception()  # waits
+            self.work.exception()  # waits
 
 
 class Teams:
@@ -160,7 +147,7 @@ class Teams:
 
     def _take_turns(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         turn, own = 0, vars(self.state)
-        while live := [team for team in self.all if not team.dead]:
+        while live := [team for team in self.all if team.work is None or not team.work.done()]:
             ready = [team for team in live if team.wait is None or team.wait.over()]
             if ready:
                 team = next((one for one in ready if self.all.index(one) >= turn), ready[0])
@@ -176,7 +163,7 @@ class Teams:
                 if not any(barrier.deliver() for wait in hurried for barrier, _ in wait.left()):
                     raise StuckError(self._parted(live))
 
-    def wait(self, line: int, of_cluster: bool = False, phases: Phases = ()) -> None:
+    def wait(self, line: int, of_cluster: bool = False, phases: Sequence[tuple[Any, int]] = ()) -> None:
         """The active lanes of the team that runs come to a :class:`Wait`, and go on when it is over."""
         assert self.now is not None
         wait = Wait(line, self.state.mask, of_cluster, phases)
@@ -192,12 +179,10 @@ class Teams:
         """Let those pass a barrier of the block, or of the cluster, that all have come to; False if there is none."""
         stations = sorted({team.station for team in live})
         blocks = [[team for team in live if team.station == station] for station in stations]
-        passed = [teams for teams in blocks if _all_at(teams, False)]
-        for teams in passed:
-            self._pass(teams, False)
-        if not passed and _all_at(live, True):
-            self._pass(live, True)
-            return True
+        passed = [(teams, False) for teams in blocks if _all_at(teams, False)]
+        passed = passed or [(live, True)] * _all_at(live, True)
+        for teams, of_cluster in passed:
+            self._pass(teams, of_cluster)
         return bool(passed)
 
     def _pass(self, teams: list[Team], of_cluster: bool) -> None:
@@ -215,12 +200,10 @@ class Teams:
     def _parted(self, live: list[Team]) -> frozenset[int]:
         """Warpgroups of which some warps wait and others may have something else to do."""
         found = set()
-        for team in live:
-            if team.wait is not None:
-                masks = team.wait.mask, team.kept["waiting"]
-                here, alive = (mask.bits.reshape(-1, WARP).any(axis=1) for mask in masks)
-                if (here != alive).any():
-                    found.add(team.warpgroup)
+        for team, wait in [(team, team.wait) for team in live if team.wait is not None]:
+            here, alive = (mask.bits.reshape(-1, WARP).any(axis=1) for mask in (wait.mask, team.kept["waiting"]))
+            if (here != alive).any():
+                found.add(team.warpgroup)
         return frozenset(found - self.split)
 
     def tell(self) -> None:
@@ -298,23 +281,17 @@ class Engines:
             if syncs == self.syncs and not heard.any():
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
-        if not self.registers or len(launch.bounds) < 2:
-            return
         # what warpgroups take, others must have given: the rest of the file is nobody's
-        first = self.first_registers()
+        first = self.first_registers() if self.registers and len(launch.bounds) > 1 else 0
         held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, size, WARPGROUP)]
-        taken = sum(held) * WARPGROUP
-        if taken > first * size:
-            text = (
-                f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the block "
-                f"has {first * size:,}: take_registers waits for ever"
-            )
+        if first and (taken := sum(held) * WARPGROUP) > first * size:
+            text = f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the "
+            text += f"block has {first * size:,}: take_registers waits for ever"
             self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
 
 
 # --- the toolkit's functions for shared memory, clusters and registers ---
 
-WAITS = frozenset({"barrier_wait"})  # those that wait for other threads of the block or the cluster
 _STARTS = 1024  # bytes, on which tiles begin
 _TILES = {"half_tiles": Cast(np.float16), "float_tiles": Cast(np.float32), "word_tiles": Cast(np.int32)}
 for _name, _kind in _TILES.items():

@@ -92,29 +92,20 @@ class Descriptor(NamedTuple):
 
 def encoded(start: Any, leading: Any, stride: Any) -> Any:
     """The bits of a descriptor whose offsets are given in bytes; the swizzle is that of rows of stride / 8 bytes."""
-    found: Any = np.uint64(0)
+    rows = np.asarray(stride).astype(np.int64)
+    found = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64) << np.uint64(62)
     for value, low in ((start, 0), (leading, 16), (stride, 32)):
         part = (np.asarray(value).astype(np.uint64) >> np.uint64(4)) & np.uint64(0x3FFF)
-        found = found | (part << np.uint64(low))
-    rows = np.asarray(stride).astype(np.int64)
-    code = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64)
-    return (found | (code << np.uint64(62)))[()]
+        found = found | part << np.uint64(low)
+    return found[()]
 
 
 @lru_cache(maxsize=512)
-def along_k(rows: int, depth: int, itemsize: int, within: int, stride: int, swizzle: int) -> Ints:
-    """Elements (row, k) of a K-major operand, from the group of rows on that begins ``within`` bytes before."""
-    row, k = np.arange(rows)[:, None], np.arange(depth)[None]
-    address = within + row // 8 * stride + row % 8 * swizzle + k * itemsize
-    found: Ints = swizzled(address, swizzle) // itemsize
-    return found
-
-
-@lru_cache(maxsize=512)
-def along_rows(depth: int, columns: int, itemsize: int, within: int, leading: int, stride: int, swizzle: int) -> Ints:
-    """Elements (k, n) of an operand whose rows run along n, in panels as wide as the swizzle."""
-    wide = swizzle // itemsize
-    k, n = np.arange(depth)[:, None], np.arange(columns)[None]
-    address = within + n // wide * leading + k // 8 * stride + k % 8 * swizzle + n % wide * itemsize
-    found: Ints = swizzled(address, swizzle) // itemsize
+def operand(rows: int, columns: int, itemsize: int, at: Descriptor) -> Ints:
+    """Elements (row, k) of a K-major operand, with k no wider than the swizzle; or (k, n) of one whose rows run along
+    n, in panels as wide as the swizzle."""
+    row, column = np.arange(rows)[:, None], np.arange(columns)[None]
+    panel, byte = np.divmod(column * itemsize, at.swizzle)
+    address = at.start + panel * at.leading + row // 8 * at.stride + row % 8 * at.swizzle + byte
+    found: Ints = swizzled(address, at.swizzle) // itemsize
     return found

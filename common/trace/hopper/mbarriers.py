@@ -1,11 +1,9 @@
 """Barriers in shared memory that count arrivals and bytes (mbarrier), and threads that wait for one of their phases.
 
 PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A phase is complete when as many threads
-have arrived as the barrier was made for, and all bytes that it was told to expect. What those who arrived knew is
-known to those who wait for the phase.
-
-The *pipeline* tells when each stage of shared memory, what arrives at one barrier that counts bytes, is filled, full,
-multiplied and free again. Its clock counts these events in one block: it orders, and measures nothing.
+have arrived as the barrier was made for, and all bytes that it was told to expect; what those who arrived knew is
+known to those who wait for it. The *pipeline* tells when each stage, what arrives at one barrier that counts bytes,
+is filled, full, multiplied and free again. Its clock counts these events in one block: it measures nothing.
 """
 
 from __future__ import annotations
@@ -95,12 +93,10 @@ class Barrier:
         self.gathered = np.zeros(0, np.int64)
 
     def lacks(self) -> str:
-        came = self.arrivals - self.missing
-        text = f"{came} of {self.arrivals} arrivals have come"
-        if self.expected or self.arrived:
-            where = f" that line {self.expected_in} expects" if self.expected else ""
-            text += f" and {self.arrived} of {self.expected} bytes{where}"
-        return text
+        text = f"{self.arrivals - self.missing} of {self.arrivals} arrivals have come"
+        where = f" that line {self.expected_in} expects" if self.expected else ""
+        some = self.expected or self.arrived
+        return text + f" and {self.arrived} of {self.expected} bytes{where}" if some else text
 
 
 class Barriers:
@@ -188,9 +184,9 @@ def _wrong(state: State, barrier: Barrier, lane: int, count: int) -> Iterator[st
     if not 0 <= left + count <= MOST or count < 0:
         yield f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
     if not barrier.missing:
-        came = f"all {barrier.arrivals} arrivals of the phase have come"
         still = f", and {left} bytes have not" if barrier.expected else ""
-        yield f"one arrival at {barrier.name} is too many: {came}{still}"
+        came = f"all {barrier.arrivals} arrivals of the phase have come{still}"
+        yield f"one arrival at {barrier.name} is too many: {came}"
 
 
 # --- the toolkit's functions ---
@@ -206,12 +202,10 @@ def barrier_array(state: State, line: int, count: Value) -> Barriers:
 def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
     for lane, number in bars.named(line, i, "made"):
         barrier, count = bars.at(int(state.block_number[lane]), number), at(arrivals, lane)
-        text = ""
+        text = f"{barrier.name} is to wait for {count} arrivals, which must be from 1 to {MOST}"
         if barrier.made_in:
             text = f"{barrier.name} is made again: it was made in line {barrier.made_in}"
-        elif not 1 <= count <= MOST:
-            text = f"{barrier.name} is to wait for {count} arrivals, which must be from 1 to {MOST}"
-        if text:
+        if barrier.made_in or not 1 <= count <= MOST:
             state.fault_of(lane, "mbarrier", line, barrier.name, text)
         barrier.make(lane // WARP, max(count, 1), line)
 
@@ -224,8 +218,8 @@ def publish_barriers(state: State, line: int) -> None:
             barrier.published = True
 
 
-on_engines(lambda state, line, bars, i, count: _arrive(state, line, bars, i, count), "barrier_expect")
-on_engines(lambda state, line, bars, i: _arrive(state, line, bars, i), "barrier_arrive")
+on_engines(_arrive, "barrier_expect")
+on_engines(_arrive, "barrier_arrive")
 on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")
 
 
@@ -256,28 +250,24 @@ class Pipeline:
             self._begin(column, "filling", name, line)
 
     def full(self, column: int) -> None:
-        last = self.stages[column][-1] if column in self.stages else None
-        if last is not None and last.state == "filling":
-            self._begin(column, "full", last.stage, last.line)
+        if (own := self.stages.get(column)) and own[-1].state == "filling":
+            self._begin(column, "full", own[-1].stage, own[-1].line)
 
-    def read(self, column: int, line: int) -> list[int]:
-        """wgmma begins to read what was copied there; gives the column of the stage."""
-        if column not in self.stages:
-            return []
-        last = self.stages[column][-1]
-        if last.state == "free":  # it goes on
-            self.stages[column].pop()
-        elif last.state != "multiplied":
-            self._begin(column, "multiplied", last.stage, line)
-        self.reads[column] += 1
-        return [column]
+    def read(self, column: int, line: int) -> None:
+        """wgmma begins to read what was copied there."""
+        if own := self.stages.get(column):
+            if own[-1].state == "free":  # it goes on
+                own.pop()
+            elif own[-1].state != "multiplied":
+                self._begin(column, "multiplied", own[-1].stage, line)
+            self.reads[column] += 1
 
-    def multiplied(self, columns: list[int]) -> None:
-        """One product has read these stages."""
-        for column in columns:
+    def multiplied(self, column: int) -> None:
+        """One product has read this stage."""
+        if own := self.stages.get(column):
             self.reads[column] -= 1
             if not self.reads[column]:
-                copied = next(one for one in self.stages[column][::-1] if one.state == "filling")
+                copied = next(one for one in own[::-1] if one.state == "filling")
                 self._begin(column, "free", copied.stage, copied.line)
 
     def spans(self) -> list[TracedSpan]:
@@ -288,12 +278,10 @@ class Pipeline:
 
 def drawn(spans: list[TracedSpan], width: int) -> list[str]:
     """The stages as text, one a line, a character for each tick; as much of the beginning as ``width`` holds."""
-    stages = list(dict.fromkeys(span.stage for span in spans))
-    label = max(map(len, stages), default=0) + 2
+    label = max((len(span.stage) for span in spans), default=0) + 2
     ticks = min(max((span.end for span in spans), default=1), max(width - label, 8))
-    rows = []
-    for stage in stages:
-        own = [span for span in spans if span.stage == stage]
-        line = " " * (own[0].start - 1) + "".join(MARKS[span.state] * (span.end - span.start) for span in own)
-        rows.append(stage.ljust(label) + line[: ticks - 1].rstrip())
-    return rows
+    rows: dict[str, str] = {}
+    for span in spans:
+        row = rows.setdefault(span.stage, " " * (span.start - 1))
+        rows[span.stage] = row + MARKS[span.state] * (span.end - span.start)
+    return [stage.ljust(label) + row[: ticks - 1].rstrip() for stage, row in rows.items()]

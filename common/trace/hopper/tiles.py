@@ -1,9 +1,6 @@
 """Shared memory of an asynchronous kernel: of each element who wrote it and who read it, as far as each warp knows.
 
-Other kernels order their threads by barriers of the block alone, and :class:`common.trace.shared.Shared` looks
-at all accesses when they come to one. Here an access is looked at when it is made, by the clocks of the warps: what
-wgmma and the copy engine do, too.
-
+Unlike in :class:`common.trace.shared.Shared`, an access is looked at when it is made, by the clocks of the warps.
 *Clocks* are a vector clock per lane. Columns hold, for each warp, the interval of its own accesses; then its
 warpgroup's groups of wgmma; then its groups of bulk stores; then, for each barrier in shared memory, the phases it
 has completed. What a warp did is known to another one only by way of a barrier that the first arrives at and the
@@ -74,14 +71,10 @@ class Clocks:
         self.columns += 1
         return self.columns - 1
 
-    def of(self, kind: int, warp: Any) -> Any:
-        """The column of this kind that a warp has, or several have."""
-        return kind * self.warps + warp
-
     def done(self, kind: int, warp: int, number: int) -> Ints:
-        """What somebody knows who knows only that this column has come to this number."""
+        """What somebody knows who knows only that a warp's column of this kind has come to this number."""
         found: Ints = np.zeros_like(self.known[0])
-        found[self.of(kind, warp)] = number
+        found[kind * self.warps + warp] = number
         return found
 
     def phases(self, lane: int) -> Ints:
@@ -147,9 +140,8 @@ class Agent(NamedTuple):
     verb: str
     row: Any = None
 
-    def known(self, column: Any) -> Ints:
-        found: Ints = self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
-        return found
+    def known(self, column: Any) -> Any:
+        return self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
 
 
 class Groups:
@@ -175,48 +167,37 @@ class Tiles(Shared):
         super().__init__(state, size, dtype, alignment)
         count = len(self.data)
         self.column = np.full(count, -1, np.int64)  # of the clocks: who wrote an element last
-        self.number = np.zeros(count, np.int64)  # and which number of that column says that it is done
-        self.lane = np.zeros(count, np.int64)
-        self.line = np.zeros(count, np.int64)
-        self.stamp = np.zeros(count, np.int64)
-        self.fenced = np.zeros(count, np.int64)  # the interval in which the writer called fence_async
-        self.fence_stamp = np.zeros(count, np.int64)
+        # which number of that column says that it is done; the writer, its line and stamp; the interval in which it
+        # called fence_async, and its stamp then
+        self.number, self.lane, self.line, self.stamp, self.fenced, self.fence_stamp = np.zeros((6, count), np.int64)
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
         # by kind and warp of a block, what its threads, or the engines it has set to work, read last: number, line
-        self.readers: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        self.readers: dict[tuple[int, int], Ints] = {}
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
-    def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        who, places = self._alone(state, at, lanes)
-        agent = Agent(state, view, who, line, "read")
-        self._written_before(agent, places)
-        self._note(agent, places, ACCESS, state.engines.clocks.now[who // WARP])
-
-    def _alone(self, state: State, at: Any, lanes: Bools) -> tuple[Ints, Ints]:
-        """Lanes access the tiles, and have not met the others of their warp since; their numbers, and where."""
-        state.engines.clocks.alone |= lanes
-        who = np.flatnonzero(lanes)
-        return who, spread(at, lanes.shape)[who]
-
-    def noted_write(self, state: State, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
-        who, places = self._alone(state, at, lanes)
+    def noted(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+        clocks, who = state.engines.clocks, np.flatnonzero(lanes)
+        clocks.alone |= lanes
+        places = spread(at, lanes.shape)[who]
+        if op == "read":
+            agent = Agent(state, view, who, line, "read")
+            self._written_before(agent, places)
+            self._note(agent, places, ACCESS, clocks.now[who // WARP])
+            return
         values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
         agent = Agent(state, view, who, line, "written")
         self._written_before(agent, places, changed)
         self._read_before(agent, places, changed)
-        self._put(places, who // WARP, state.engines.clocks.now[who // WARP], who, line)
+        self._put(places, who // WARP, clocks.now[who // WARP], who, line)
         self.stamp[places] = picked_stamps(state.stamps, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
         if beaten.any():
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
             self._tell("race", agent, places, beaten, _MET % "written at once by thread {other}")
-
-    def still_under_way(self, *_: Any) -> None:
-        """Nothing: whoever reads it before it has arrived is found by ``pending``."""
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         self.complete = self.complete or bool(self.written.all())
@@ -236,11 +217,9 @@ class Tiles(Shared):
         self._tell("read-before-write", agent, places, ~self.written[places] & ~early, _UNSET)
         by_threads = self.fenced[places] != 0
         self._written_before(agent, places[~by_threads])
-        self._fenced_before(agent, places[by_threads])
         self._note(agent, places, kind, number)
-
-    def _fenced_before(self, agent: Agent, places: Ints) -> None:
-        """A fault where a thread wrote, and the agent does not know that it called fence_async since."""
+        # a thread must have called fence_async since it wrote, as the agent must know
+        places = places[by_threads]
         unfenced = self.fenced[places] > agent.known(self.column[places])
         if agent.row is None:  # one lane's, of a warp whose others have fenced, with no syncwarp since
             others = (self.column[places] == agent.lane // WARP) & (self.lane[places] != agent.lane)
@@ -268,21 +247,17 @@ class Tiles(Shared):
         """How an operand, by row and k, does not walk through copied boxes as they lie, or nothing. ``along_n``: its
         rows are their columns."""
         row, k = self.rows[places], self.columns[places]
-        if (row == _NOWHERE).any():
-            return ""
-        if along_n:
-            row, k = k, row
+        nowhere = (row == _NOWHERE).any()
+        row, k = (k, row) if along_n else (row, k)
         first = row[:, 0]
         apart = (row != first[:, None]).any(axis=1) | (np.diff(k, axis=1) != 1).any(axis=1)
         wrong = (k[1:, 0] != k[:-1, 0]) | ((first[1:] != first[:-1] + 1) & (first[1:] != 0)) | apart[1:]
         wrong[0] |= apart[0]
-        if not wrong.any():
+        if nowhere or not wrong.any():
             return ""
         at, what = int(np.argmax(wrong)), "columns" if along_n else "rows"
-        return (
-            f"reads as {what} {at} and {at + 1} what was copied as {what} {first[at]} and {first[at + 1]} of a box, "
-            "or its k do not follow each other"
-        )
+        read, copied = f"{what} {at} and {at + 1}", f"{what} {first[at]} and {first[at + 1]} of a box"
+        return f"reads as {read} what was copied as {copied}, or its k do not follow each other"
 
     def arrive(self, places: Ints, values: Any) -> None:
         self.under_way[places] = False
@@ -319,10 +294,10 @@ class Tiles(Shared):
         numbers, of_block = (np.broadcast_to(value, places.shape) for value in (number, warps))
         for warp in np.unique(warps).tolist():
             if (kind, warp) not in self.readers:
-                self.readers[kind, warp] = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64)
-            number_of, line_of = self.readers[kind, warp]
+                self.readers[kind, warp] = np.zeros((2, len(self.data)), np.int64)
             own = of_block == warp if np.ndim(warps) else slice(None)
-            number_of[places[own]], line_of[places[own]] = numbers[own], agent.line
+            self.readers[kind, warp][0][places[own]] = numbers[own]
+            self.readers[kind, warp][1][places[own]] = agent.line
 
     def _written_before(self, agent: Agent, places: Ints, among: Bools | None = None) -> None:
         """A fault where the agent does not know that what was written last is done."""
@@ -350,7 +325,8 @@ class Tiles(Shared):
         if not numbers.any():
             return
         first_warp = places // self.size * (agent.state.lanes_per_block // WARP)
-        first_column = np.array([agent.state.engines.clocks.of(kind, warp) for kind, warp in self.readers])
+        warps = agent.state.engines.clocks.warps
+        first_column = np.array([kind * warps + warp for kind, warp in self.readers])
         late = numbers > agent.known(first_column[:, None] + first_warp)
         if among is not None:
             late &= among

@@ -40,19 +40,15 @@ class Map:
     def elements(self, *where: int) -> tuple[Ints, Bools]:
         """Of a box at (row, column), or of im2col at (n, d, h, w, c, t, r, s): its elements in the storage, and which
         of them there are. Raises ValueError for a place that no such box has."""
-        if (self.kind == "tiled") != (len(where) == 2):
-            raise ValueError(
-                f"{self.name} is a map of kind {self.kind}, and this copy takes {len(where)} coordinates"
-            )
-        columns = np.arange(self.columns)[None]
-        if len(where) == 2:
-            places = [where[0] + np.arange(self.rows)[:, None], where[1] + columns]
-        else:
-            base, tap = where[:4], where[5:]
-            if not all(0 <= offset < layouts.OFFSETS for offset in tap):
-                raise ValueError(f"the offsets {tap} of a tap must be from 0 to {layouts.OFFSETS - 1}")
-            pixel = layouts.walked(self.view.shape, self, self.rows, base, tap)
-            places = [*(index[:, None] for index in pixel), where[4] + columns]
+        count, tap = len(where), where[5:]
+        if (self.kind == "tiled") != (count == 2):
+            raise ValueError(f"{self.name} is a map of kind {self.kind}, and this copy takes {count} coordinates")
+        if not all(0 <= offset < layouts.OFFSETS for offset in tap):
+            raise ValueError(f"the offsets {tap} of a tap must be from 0 to {layouts.OFFSETS - 1}")
+        pixel = [where[0] + np.arange(self.rows)]
+        if count > 2:
+            pixel = layouts.walked(self.view.shape, self, self.rows, where[:4], tap)
+        places = [*(index[:, None] for index in pixel), where[len(pixel)] + np.arange(self.columns)[None]]
         found: Any = self.view.start
         inside: Any = True
         for index, extent, stride in zip(places, self.view.shape, self.view.strides, strict=True):
@@ -83,14 +79,9 @@ class Store(NamedTuple):
 
     def carry_out(self, state: State) -> None:
         """Read shared memory now, as late as it may be read, and write."""
-        values = self.tiles.data[self.places]
-        self.map.view.storage.write_box(state, self.map.view, self.target, values, self.lane, self.line)
-
-
-def _require(state: State, line: int, tiles: View, box: Map) -> None:
-    if type(box) is not Map:
-        raise state.error(line, "a copy takes a tensor map, as Maps makes it")
-    tiles.require(state, line, f"a copy of {box.name}", "shared", box.dtype)
+        view, values = self.map.view, self.tiles.data[self.places]
+        view.storage.require_writable(state, view, self.line, self.lane)
+        view.storage.put(state, view, self.target, np.full(len(self.target), self.lane), values, self.line)
 
 
 def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: int) -> NDArray[Any]:
@@ -124,14 +115,13 @@ def _count(state: State, line: int, op: str, box: Map, where: View | Ints) -> No
 
 def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, lane: int) -> Ints | None:
     """Where the box's elements lie among all blocks' tiles; None, and a fault, where it does not fit."""
-    size, text = box.dtype.itemsize, ""
-    last = i + box.rows * box.swizzle // size
-    if i * size % _BOUNDARY:
-        kind, text = "misaligned", f"a box in {tiles.name} begins at {i}, which is no multiple of {_BOUNDARY} bytes"
-    elif i < 0 or last > tiles.size:
-        kind, text = "outside", f"{tiles.name} is written at {i} to {last - 1}, its extent is {tiles.size}"
-    if text:
-        state.fault_of(lane, kind, line, tiles.name, text)
+    size = box.dtype.itemsize
+    last, aligned = i + box.rows * box.swizzle // size, i * size % _BOUNDARY == 0
+    if not aligned or i < 0 or last > tiles.size:
+        text = f"{tiles.name} is written at {i} to {last - 1}, its extent is {tiles.size}"
+        if not aligned:
+            text = f"a box in {tiles.name} begins at {i}, which is no multiple of {_BOUNDARY} bytes"
+        state.fault_of(lane, "outside" if aligned else "misaligned", line, tiles.name, text)
         return None
     rows, columns = np.arange(box.rows)[:, None], np.arange(box.columns)[None]
     address = layouts.swizzled(i * size + rows * box.swizzle + columns * size, box.swizzle)
@@ -146,7 +136,7 @@ def _load(
     (row, column), or (n, d, h, w, c, t, r, s)."""
     if len(place) != axes + multicast:
         raise TypeError(f"{name}() takes {axes} coordinates of a box, and {len(place) - multicast} are given")
-    _require(state, line, tiles, map)
+    tiles.require(state, line, f"a copy of {map.name}", "shared", map.dtype)
     engine = state.engines
     for lane, number in bars.named(line, b, "used"):
         where = [at(value, lane) for value in place]
@@ -178,7 +168,7 @@ for _name, _axes in {"tma_load2": 2, "tma_load2_multicast": 2, "tma_load_im2col"
 @on_engines
 def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, tiles: View, i: Value) -> None:
     """Begin copies of boxes to global memory, one for each active lane; nothing outside is written."""
-    _require(state, line, tiles, box)
+    tiles.require(state, line, f"a copy of {box.name}", "shared", box.dtype)
     engine = state.engines
     for lane in np.flatnonzero(state.mask.bits).tolist():
         block = int(state.block_number[lane])
@@ -209,8 +199,8 @@ def _wait(state: State, line: int, pending: Value, *, name: str) -> None:
             clocks.acquire([lane], clocks.done(STORE, lane // WARP, done))
 
 
-on_engines(partial(_wait, name="tma_wait_read"), "tma_wait_read")
-on_engines(partial(_wait, name="tma_wait"), "tma_wait")
+for _name in "tma_wait_read", "tma_wait":
+    on_engines(partial(_wait, name=_name), _name)
 
 
 def end(state: State) -> None:

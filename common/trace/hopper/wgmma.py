@@ -17,7 +17,7 @@ from common.catalog import codes
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
-from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
+from common.trace.hopper.layouts import Descriptor, encoded
 from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent
 from common.trace.intrinsics import one_number
@@ -45,13 +45,16 @@ class Form(NamedTuple):
 
 
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
-F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
-TF32 = Form("wgmma_tf32", 8, FLOAT32)
 E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=codes.E4M3)
-BF16 = Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16)
 INT32 = np.dtype(np.int32)
-S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
-SPARSE = Form("wgmma_sp_f16", 32, np.dtype(np.float16), sparse=True)
+_IN_TILES = (  # with A in tiles alone
+    E4M3, Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16),
+    Form("wgmma_sp_f16", 32, np.dtype(np.float16), sparse=True),
+)  # fmt: skip
+_BOTH = (  # with A in tiles, or in registers
+    F16, Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True), Form("wgmma_tf32", 8, FLOAT32),
+    Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8)),
+)  # fmt: skip
 
 
 class Sums:
@@ -126,7 +129,7 @@ class Product:
     frag: View | None = None
     j: int = 0
     held: list[Value] = field(default_factory=list)  # in these registers
-    stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
+    stages: list[int] = field(default_factory=list)  # of the pipeline, that it reads
 
     def fault(self, kind: str, array: str, text: str) -> None:
         self.state.fault(kind, self.line, array, text, lane=self.lead, count=WARPGROUP)
@@ -151,13 +154,8 @@ class Product:
             self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             if not found.swizzle:
                 return None
-        within = found.start % (8 * found.swizzle)
-        if along_n:
-            places = along_rows(depth, rows, size, within, found.leading, found.stride, found.swizzle)
-        else:
-            places = along_k(rows, depth, size, within, found.stride, found.swizzle)
-            places = places if side == "A" else places.T
-        places = places + (found.start - within) // size
+        places = layouts.operand(*((depth, rows) if along_n else (rows, depth)), size, found)
+        places = places.T if side == "B" and not along_n else places
         last, storage = int(places.max()), self.tiles.storage
         if last >= storage.size:
             text = f"{self.tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
@@ -177,15 +175,12 @@ class Product:
 
     def begin(self, acc: View, registers: range, a: Ints | None, b: Ints) -> None:
         """Add to the sums that are on their way already, or to those that the registers hold."""
-        self.a, self.b, sums = a, b, None
-        for one in acc.storage.flight:
-            if one.lead == self.lead and set(registers) & set(one.registers):
-                if one.registers == registers:
-                    sums = one
-                    break
-                text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
-                self.fault("wgmma-order", acc.name, text)
-        self.sums: Sums = sums or Sums(self, acc, registers)
+        own = [one for one in acc.storage.flight if one.lead == self.lead and set(registers) & set(one.registers)]
+        same = [one for one in own if one.registers == registers]
+        if own and not same:
+            text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
+            self.fault("wgmma-order", acc.name, text)
+        self.a, self.b, self.sums = a, b, same[0] if same else Sums(self, acc, registers)
         engines, tiles = self.state.engines, self.tiles.storage
         queue = engines.queues[self.lead]
         row = engines.clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
@@ -196,7 +191,8 @@ class Product:
             if text := tiles.misread(places, along_n):
                 self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             flat = places.reshape(-1)
-            self.stages += engines.pipeline.read(int(tiles.column[flat[0]]), self.line)
+            self.stages.append(int(tiles.column[flat[0]]))
+            engines.pipeline.read(self.stages[-1], self.line)
             tiles.read_by_engine(agent, flat, WGMMA, queue.committed + 1)
         self.sums.open += 1
         queue.begin(self)
@@ -215,8 +211,7 @@ class Product:
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
         form, data, sums = self.form, self.tiles.storage.data, self.sums
-        left = self._fragment(self.frag) if self.frag else data[self.a]
-        right = data[self.b]
+        left, right = self._fragment(self.frag) if self.frag else data[self.a], data[self.b]
         if form.packed:
             left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
         elif form.sparse:
@@ -232,22 +227,16 @@ class Product:
         sums.open -= 1
         if not sums.open:
             sums.land(state)
-        state.engines.pipeline.multiplied(self.stages)
+        for column in self.stages:
+            state.engines.pipeline.multiplied(column)
 
 
 def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: Form, **named: Any) -> None:
     """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; A may be ``frag`` from j on. Where not ``add``,
     the product takes the sums' place."""
-    names = ["frag", "j", "tiles", "b", "N"] if form.registers else ["tiles", "a", "b", "N"]
+    names = [*(("frag", "j", "tiles") if form.registers else ("tiles", "a")), "b", "N"]
     names += ["places", "half", "add"] if form.sparse else ["add"]
-    asked = {
-        "add": True,
-        "j": 0,
-        "places": 0,
-        "half": 0,
-        **dict(zip(names[: len(given)], given, strict=True)),
-        **named,
-    }
+    asked = {"add": True, "j": 0, "places": 0, "half": 0, **dict(zip(names, given, strict=False)), **named}
     tiles, columns, first, j = asked["tiles"], int(asked["N"]), as_offset(i), as_offset(asked["j"])
     if type(first) is not int:
         raise state.error(line, f"{form.name} takes registers at an index known when compiling")
@@ -258,7 +247,17 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
         raise state.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
     registers = range(acc.start + first, acc.start + first + count)
     leads = warpgroups(state, line, form.name)
-    _count(state, line, form, acc, tiles, columns, len(leads))
+    if (ledger := state.ledger).recording and leads:
+        packed = form.dtype.itemsize // form.packed.itemsize if form.packed else 1
+        ledger.fma[line] += len(leads) * ROWS * columns * form.depth * packed
+        held = (0 if form.registers else ROWS // 2 if form.sparse else ROWS) + columns
+        size = held * form.depth * form.dtype.itemsize
+        passes = len(leads) * size // _WAVEFRONT  # swizzled rows never meet in a bank
+        tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
+        tally.add(len(leads), Cost(len(leads), passes, passes, len(leads)))
+        for op in ("read", "write"):
+            taken = Cost(len(leads) * WARPGROUP // WARP, 0, 0, 0)
+            ledger.tallies[Key(line, "local", op, acc.name, 32)].add(len(leads) * WARPGROUP * columns // 2, taken)
     for lead in leads:
         product, left = Product(state, line, form, tiles, columns, lead), None
         if form.registers:
@@ -275,22 +274,6 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
         (product.words,) = _of_lanes(state, [asked["places"]], lead)
         product.half = helpers.one_half(state, line, form.name, asked["half"])
         product.begin(acc, registers, left, right)
-
-
-def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
-    ledger = state.ledger
-    if not ledger.recording or not groups:
-        return
-    values = form.depth * form.dtype.itemsize // form.packed.itemsize if form.packed else form.depth
-    ledger.fma[line] += groups * ROWS * columns * values
-    held = (0 if form.registers else ROWS // 2 if form.sparse else ROWS) + columns
-    size = held * form.depth * form.dtype.itemsize
-    passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
-    tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
-    tally.add(groups, Cost(groups, passes, passes, groups))
-    for op in ("read", "write"):
-        registers = ledger.tallies[Key(line, "local", op, acc.name, 32)]
-        registers.add(groups * WARPGROUP * columns // 2, Cost(groups * WARPGROUP // WARP, 0, 0, 0))
 
 
 @on_engines
@@ -322,16 +305,13 @@ def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Val
     start = values.mul(offset, tiles.dtype.itemsize)
     for name, value in (("address", start), ("leading", leading), ("stride", stride)):
         numbers = np.broadcast_to(np.asarray(value).astype(np.int64), state.mask.bits.shape)
-        wrong = state.mask.bits & ((numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18))
-        if wrong.any():
-            first = int(numbers[int(np.argmax(wrong))])
-            text = f"{name} is {first} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
-            state.fault("descriptor", line, tiles.name, text, wrong)
+        wrong = (numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18)
+        text = f"{name} is {state.first(numbers, wrong)} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
+        state.fault("descriptor", line, tiles.name, text, wrong)
     return encoded(start, leading, stride)
 
 
-_BOTH = [F16, F16_ROWS, TF32, S8]  # with A in tiles, or in registers
-for _form in (E4M3, BF16, SPARSE, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
+for _form in (*_IN_TILES, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
     on_engines(partial(_multiply, form=_form), _form.name)
 
 

@@ -60,10 +60,11 @@ def swizzle():
     """A tile of A in the array and in shared memory, what its second wgmma reads, and the panels of a tile of B."""
     figure, (left, middle, right) = canvas.new_figure(9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
     rows, unit = 16, layouts.UNIT // wgmma.BYTES
-    places = layouts.along_k(rows, wgmma.ROW, wgmma.BYTES, 0, layouts.ATOM, layouts.ROW)[:, ::unit] // unit
+    first = layouts.Descriptor(0, 0, layouts.ATOM, layouts.ROW)
+    places = layouts.operand(rows, wgmma.ROW, wgmma.BYTES, first)[:, ::unit] // unit
     a, b = _operands()
     second = layouts.Descriptor.of(a + wgmma.A_STEP)
-    operand = layouts.along_k(rows, wgmma.MMA_K, wgmma.BYTES, second.start, second.stride, second.swizzle)
+    operand = layouts.operand(rows, wgmma.MMA_K, wgmma.BYTES, second)
     read = set(operand.ravel() // unit)
     for row in range(rows):
         for piece in range(PIECES):
@@ -90,8 +91,7 @@ def swizzle():
 def _panels(axes, b):
     """A tile of B in its panels: eight rows of k in each cell; red what its second wgmma reads."""
     unit = layouts.ATOM // wgmma.BYTES
-    start, *second = layouts.Descriptor.of(b + wgmma.B_STEP)[:4]
-    operand = layouts.along_rows(wgmma.MMA_K, wgmma.BLOCK_N, wgmma.BYTES, start, *second)
+    operand = layouts.operand(wgmma.MMA_K, wgmma.BLOCK_N, wgmma.BYTES, layouts.Descriptor.of(b + wgmma.B_STEP))
     read = set(operand.ravel() // unit)
     first = layouts.Descriptor.of(b).start // layouts.ATOM
     groups = wgmma.BLOCK_K // 8
