@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common.catalog import limits
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, grid, label, span, titled
@@ -16,8 +17,6 @@ gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
 gemm_register_blocked = import_module(LESSON + "gemm_register_blocked")
 gemm_warp_tiles = import_module(LESSON + "gemm_warp_tiles")
 VECTOR = import_module("lessons.toolkit.memory").VECTOR
-
-SM_REGISTERS, SM_WARPS, SM_BLOCKS, REGISTER_STEP = 65536, 64, 32, 8
 
 
 def draw(folder: Path) -> list[Path]:
@@ -92,22 +91,16 @@ def banks():
     return figure
 
 
-def blocks_per_sm(threads, registers):
-    """Blocks that a multiprocessor's registers, warps and limit on blocks allow."""
-    rounded = -(-registers // REGISTER_STEP) * REGISTER_STEP
-    return min(SM_REGISTERS // (rounded * threads), SM_WARPS * 32 // threads, SM_BLOCKS)
-
-
 def occupancy():
     """Warps resident on a multiprocessor against registers per thread."""
     figure, axes = canvas.new_figure(9.6, 4.0)
     registers = range(16, 256)
     for threads, colour, style in ((128, BLUE, "-"), (256, VERMILION, "-"), (512, GREEN, "--")):
-        warps = [blocks_per_sm(threads, r) * threads // 32 for r in registers]
+        warps = [limits.occupancy("9.0", threads, r, 0).warps for r in registers]
         text = f"{threads} threads per block"
         axes.step(registers, warps, where="post", color=colour, linewidth=2, linestyle=style, label=text)
-    axes.plot(registers, [SM_REGISTERS / (32 * r) for r in registers], color=MUTED, linewidth=1, linestyle=":",
-              label="65,536 / (32 × registers)")  # fmt: skip
+    most = [limits.REGISTERS / (WARP * r) for r in registers]
+    axes.plot(registers, most, color=MUTED, linewidth=1, linestyle=":", label="65,536 / (32 × registers)")
     axes.set(
         ylim=(0, 68), xlim=(16, 256), xticks=range(32, 257, 32), yticks=range(0, 65, 8),
         xlabel="registers per thread (at most 255)", ylabel="warps on a multiprocessor",
