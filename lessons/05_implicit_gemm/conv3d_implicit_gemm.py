@@ -82,15 +82,14 @@ def specialise(
     `finish` works on a thread's sums and may read `operands`; `store4` and `rounded` are of y's type.
     """
     tile = BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM
-    of = planning.layout(iterator.ROWS, wide, *tile)
-    _, _, _, THREADS, PIECE, COLUMNS, ROWS, _, _, _, STRIDE, A_SIZE, SIZE = of
+    THREADS, PIECE, COLUMNS, ROWS, STRIDE, A_SIZE, SIZE, *lanes = planning.layout(iterator.ROWS, wide, *tile)
+    first_of_thread, filter_of, copied_row = lanes
     A_TURNS, B_TURNS, BOTH = BLOCK_M // ROWS, BLOCK_N // ROWS, 2 * SIZE
     PARTS = BLOCK_K // VECTOR  # the multiplication, and with it the copy, goes on in parts of four k
     B_FRAG, ACC = THREAD_N * VECTOR, THREAD_M * THREAD_N
     REMEMBERED, HERE = max(1, iterator.ROWS), iterator.HERE
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
     begin_row, begin_filter, begin_tile, of_x, of_filt, _, _ = iterator
-    first_of_thread, filter_of, copied_row = planning.shared_among_lanes(of)
 
     @inlined
     @unroll
