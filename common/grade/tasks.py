@@ -40,7 +40,7 @@ COUNTED = {  # by the names that at_most and at_least may limit
     "shared_per_fma": "{} loads from shared memory for each multiply-add in the compiled loop",
     "barriers": "{} barriers in the compiled kernel",
     "warps": "{} warps fit a multiprocessor",
-    "idle": "{} percent of the threads have no output",
+    "idle": "{} percent of the threads have no output pixel",
     "blocks": "{} blocks",
     "threads": "{} threads in a block",
     "sectors": "{} sectors for each request to global memory",
@@ -174,6 +174,7 @@ def _of_launch(launch: codegen.Launch, text: str, code: MachineCode, problem: Pr
     loop = HotLoop.of(code)
     block, grid = launch.threads, int(np.prod(launch.grid))
     shared = code.shared_bytes + launch.dynamic_shared_bytes
+    maps = problem.K if isinstance(problem, problems.Conv2d) else 1  # a thread may compute its pixel of every map
     return {
         "registers": code.registers,
         "shared_bytes": shared,
@@ -182,7 +183,7 @@ def _of_launch(launch: codegen.Launch, text: str, code: MachineCode, problem: Pr
         "shared_per_fma": loop.per_multiply_add(loop.count("LDS", "LDSM")) or 0.0,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
         "warps": occupancy(code.architecture, block, code.registers, shared).warps,
-        "idle": 100 * (1 - int(np.prod(problem.output_shape)) / (block * grid)),
+        "idle": 100 * (1 - int(np.prod(problem.output_shape)) / maps / (block * grid)),
         "blocks": grid,
     }
 

@@ -14,23 +14,9 @@ from functools import lru_cache
 
 from numba import cuda, float32, uint32
 
+from lessons.toolkit import tiles
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, load4, shared_array
-from lessons.toolkit.tiles import (
-    ceil_div,
-    divisor,
-    even,
-    in_parts,
-    largest_part,
-    load_run,
-    multiple,
-    numbering,
-    padded,
-    parts_of,
-    resident_blocks,
-    stage_filter,
-    store_run,
-)
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 ROWS, COLS = 2, 2  # a thread computes ROWS x COLS pixels of every map
@@ -46,12 +32,12 @@ def plan(C, H, W, K, R, S, ROWS=ROWS, COLS=COLS, FILTERS=FILTERS, THREADS=THREAD
     """The tile asked for, cut to fit the shape, and as many blocks as there are registers for."""
     if min(ROWS, COLS, FILTERS, THREADS, BLOCKS) < 1:
         raise ValueError(f"{ROWS=} {COLS=} {FILTERS=} {THREADS=} {BLOCKS=} must be at least 1")
-    ROWS, COLS = even(H - R + 1, ROWS), min(W - S + 1, COLS)
+    ROWS, COLS = tiles.even(H - R + 1, ROWS), min(W - S + 1, COLS)
     rows, columns = part(R, S, ROWS, COLS)
     once = rows * columns == C * R * S  # is the window read only once?
     registers = (ROWS + rows - 1) * (COLS + columns - 1) + ROWS * COLS + VECTOR + ADDRESSES + (0 if once else MORE)
-    blocks = resident_blocks(BLOCKS, registers, THREADS)
-    FILTERS = divisor(K, FILTERS) if once else 1
+    blocks = tiles.resident_blocks(BLOCKS, registers, THREADS)
+    FILTERS = tiles.divisor(K, FILTERS) if once else 1
     return {"ROWS": ROWS, "COLS": COLS, "FILTERS": FILTERS, "THREADS": THREADS, "BLOCKS": blocks}
 
 
@@ -64,7 +50,9 @@ def part(R, S, ROWS, COLS):
     """Rows and columns of a filter whose window is held at a time: all, or an equal part of a large one."""
     if ROWS * COLS > MOST_WINDOW:
         raise ValueError(f"{ROWS=} {COLS=}: a thread holds at most {MOST_WINDOW} pixels")
-    return largest_part(R, S, lambda r, s: r * s <= MOST_TAPS and (ROWS + r - 1) * (COLS + s - 1) <= MOST_WINDOW)
+    return tiles.largest_part(
+        R, S, lambda r, s: r * s <= MOST_TAPS and (ROWS + r - 1) * (COLS + s - 1) <= MOST_WINDOW
+    )
 
 
 @lru_cache
@@ -75,18 +63,18 @@ def specialise(C, H, W, K, R, S, paired, ROWS, COLS, FILTERS, THREADS, BLOCKS):
     """
     P, Q = H - R + 1, W - S + 1
     LAST_P, LAST_Q = P - ROWS, Q - COLS
-    TILES_Q = ceil_div(Q, COLS)
-    TILES = ceil_div(P, ROWS) * TILES_Q
+    TILES_Q = tiles.ceil_div(Q, COLS)
+    TILES = tiles.ceil_div(P, ROWS) * TILES_Q
     IMAGE, PLANE = C * H * W, P * Q
     PART_R, PART_S = part(R, S, ROWS, COLS)
-    PARTS, begin = parts_of(C, H, W, R, S, PART_R, PART_S)
-    PART = multiple(PART_R * PART_S, VECTOR)  # padded so that 128-bit reads are aligned
+    PARTS, begin = tiles.parts_of(C, H, W, R, S, PART_R, PART_S)
+    PART = tiles.multiple(PART_R * PART_S, VECTOR)  # padded so that 128-bit reads are aligned
     TOTAL = K * PARTS
     CHUNK = FILTERS * max(1, min(TOTAL, STAGED // PART) // FILTERS)  # parts staged at a time
     WINDOW_H, WINDOW_W = ROWS + PART_R - 1, COLS + PART_S - 1
     TILE, WINDOW, ACC = CHUNK * PART, WINDOW_H * WINDOW_W, ROWS * COLS
     LOAD_PAIRS, STORE_PAIRS = paired and PART_S == S and WINDOW_W % 2 == 0, paired and COLS % 2 == 0
-    locate = numbering(TILES, THREADS)
+    locate = tiles.numbering(TILES, THREADS)
 
     @inlined
     @unroll
@@ -115,13 +103,13 @@ def specialise(C, H, W, K, R, S, paired, ROWS, COLS, FILTERS, THREADS, BLOCKS):
         pixel = n * K * PLANE + p * Q + q
 
         for i in unrolled(WINDOW_H):
-            load_run(window, i * WINDOW_W, x, corner + i * W, WINDOW_W, LOAD_PAIRS)
+            tiles.load_run(window, i * WINDOW_W, x, corner + i * W, WINDOW_W, LOAD_PAIRS)
         for first in range(0, TOTAL, CHUNK):
             # stage
             last = min(first + CHUNK, TOTAL)
             if first > 0:
                 cuda.syncthreads()
-            stage_filter(tile, packed, first * PART, (last - first) * PART, THREADS)
+            tiles.stage_filter(tile, packed, first * PART, (last - first) * PART, THREADS)
             cuda.syncthreads()
 
             for start in range(first, last, FILTERS):
@@ -130,7 +118,7 @@ def specialise(C, H, W, K, R, S, paired, ROWS, COLS, FILTERS, THREADS, BLOCKS):
                     k, i = (start + f) // PARTS, (start + f) % PARTS
                     if PARTS > 1:
                         for h in unrolled(WINDOW_H):
-                            load_run(window, h * WINDOW_W, x, corner + begin(i) + h * W, WINDOW_W, LOAD_PAIRS)
+                            tiles.load_run(window, h * WINDOW_W, x, corner + begin(i) + h * W, WINDOW_W, LOAD_PAIRS)
 
                     # multiply
                     if i == 0:
@@ -141,7 +129,7 @@ def specialise(C, H, W, K, R, S, paired, ROWS, COLS, FILTERS, THREADS, BLOCKS):
                     # store
                     if i == PARTS - 1:
                         for h in range(ROWS):
-                            store_run(y, pixel + k * PLANE + h * Q, acc, h * COLS, COLS, STORE_PAIRS)
+                            tiles.store_run(y, pixel + k * PLANE + h * Q, acc, h * COLS, COLS, STORE_PAIRS)
 
     return conv2d_one_channel, TILES
 
@@ -151,7 +139,7 @@ def prepare(filt, problem, **tile):
     K, C, R, S = filt.shape
     tile = plan(C, problem.H, problem.W, K, R, S, **tile)
     rows, columns = part(R, S, tile["ROWS"], tile["COLS"])
-    return padded(in_parts(filt.copy_to_host(), rows, columns).reshape(-1, rows * columns))
+    return tiles.padded(tiles.in_parts(filt.copy_to_host(), rows, columns).reshape(-1, rows * columns))
 
 
 def launch(x, packed, y, **tile):
@@ -159,6 +147,6 @@ def launch(x, packed, y, **tile):
     K, P, Q = y.shape[1:]
     tile = plan(C, H, W, K, H - P + 1, W - Q + 1, **tile)
     paired = W % 2 == 0 and Q % 2 == 0 and aligned(x, y, to=8)
-    kernel, tiles = specialise(C, H, W, K, H - P + 1, W - Q + 1, paired, **tile)
-    blocks = ceil_div(N * tiles, tile["THREADS"])
+    kernel, per_image = specialise(C, H, W, K, H - P + 1, W - Q + 1, paired, **tile)
+    blocks = tiles.ceil_div(N * per_image, tile["THREADS"])
     kernel[blocks, tile["THREADS"]](x.reshape(x.size), packed, y.reshape(y.size), N)

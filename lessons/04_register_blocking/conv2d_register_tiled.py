@@ -13,21 +13,9 @@ from functools import lru_cache
 
 from numba import cuda, float32, uint32, uint64
 
+from lessons.toolkit import tiles
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, load4, shared_array
-from lessons.toolkit.tiles import (
-    by_groups,
-    ceil_div,
-    even,
-    in_parts,
-    largest_part,
-    multiple,
-    numbering,
-    padded,
-    parts_of,
-    resident_blocks,
-    stage_chunk,
-)
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 ROWS, FILTERS = 10, 8  # a thread computes ROWS pixels below each other in each of FILTERS maps
@@ -42,10 +30,10 @@ def plan(C, H, W, K, R, S, ROWS=ROWS, FILTERS=FILTERS, THREADS=THREADS, BLOCKS=B
     """The tile asked for, cut to fit the shape, and as many blocks as there are registers for."""
     if min(ROWS, FILTERS, THREADS, BLOCKS) < 1:
         raise ValueError(f"{ROWS=} {FILTERS=} {THREADS=} {BLOCKS=} must be at least 1")
-    ROWS, FILTERS = even(H - R + 1, ROWS), min(FILTERS, K)
+    ROWS, FILTERS = tiles.even(H - R + 1, ROWS), min(FILTERS, K)
     column = ROWS + part(R, S, FILTERS)[0] - 1
-    registers = ROWS * FILTERS + column + multiple(FILTERS, VECTOR) + ADDRESSES
-    blocks = resident_blocks(BLOCKS, registers, THREADS)
+    registers = ROWS * FILTERS + column + tiles.multiple(FILTERS, VECTOR) + ADDRESSES
+    blocks = tiles.resident_blocks(BLOCKS, registers, THREADS)
     return {"ROWS": ROWS, "FILTERS": FILTERS, "THREADS": THREADS, "BLOCKS": blocks}
 
 
@@ -56,7 +44,7 @@ def shipped(problem):
 
 def part(R, S, FILTERS):
     """Rows and columns of a filter that are staged together: all, or an equal part of a large one."""
-    return largest_part(R, S, lambda r, s: r <= MOST_R and r * s * multiple(FILTERS, VECTOR) <= STAGED)
+    return tiles.largest_part(R, S, lambda r, s: r <= MOST_R and r * s * tiles.multiple(FILTERS, VECTOR) <= STAGED)
 
 
 @lru_cache
@@ -64,16 +52,18 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
     """The kernel for K filters of C x R x S taps and images of H x W, and the number of tiles in an image."""
     P, Q = H - R + 1, W - S + 1
     LAST_P, LAST_K = P - ROWS, K - FILTERS
-    TILES = ceil_div(P, ROWS) * Q
-    GROUPS = ceil_div(K, FILTERS)
+    TILES = tiles.ceil_div(P, ROWS) * Q
+    GROUPS = tiles.ceil_div(K, FILTERS)
     IMAGE, PLANE = C * H * W, P * Q
-    COLUMN_TAPS = multiple(FILTERS, VECTOR)  # of one row of the filters, padded so that 128-bit reads are aligned
+    COLUMN_TAPS = tiles.multiple(
+        FILTERS, VECTOR
+    )  # of one row of the filters, padded so that 128-bit reads are aligned
     PART_R, PART_S = part(R, S, FILTERS)
-    PARTS, begin = parts_of(C, H, W, R, S, PART_R, PART_S)
+    PARTS, begin = tiles.parts_of(C, H, W, R, S, PART_R, PART_S)
     PART = PART_S * PART_R * COLUMN_TAPS
     CHUNK = min(PARTS, STAGED // PART)  # parts staged at a time
     TILE, COLUMN, ACC = CHUNK * PART, ROWS + PART_R - 1, ROWS * FILTERS
-    locate = numbering(TILES, THREADS)
+    locate = tiles.numbering(TILES, THREADS)
 
     @inlined
     @unroll
@@ -111,7 +101,7 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
             size = min(CHUNK, PARTS - first) * PART
             if first > 0:
                 cuda.syncthreads()
-            stage_chunk(tile, packed, (group * PARTS + first) * PART, size, THREADS)
+            tiles.stage_chunk(tile, packed, (group * PARTS + first) * PART, size, THREADS)
             cuda.syncthreads()
 
             # multiply: one column of one channel after the other
@@ -136,14 +126,14 @@ def prepare(filt, problem, **tile):
     """The filter in the order of use: by group of FILTERS, channel and part, column, row."""
     K, C, R, S = filt.shape
     FILTERS = plan(C, problem.H, problem.W, K, R, S, **tile)["FILTERS"]
-    weights = in_parts(filt.copy_to_host(), *part(R, S, FILTERS)).transpose(1, 3, 2, 0)
-    return padded(by_groups(weights, FILTERS))
+    weights = tiles.in_parts(filt.copy_to_host(), *part(R, S, FILTERS)).transpose(1, 3, 2, 0)
+    return tiles.padded(tiles.by_groups(weights, FILTERS))
 
 
 def launch(x, packed, y, **tile):
     N, C, H, W = x.shape
     K, P, Q = y.shape[1:]
     tile = plan(C, H, W, K, H - P + 1, W - Q + 1, **tile)
-    kernel, tiles = specialise(C, H, W, K, H - P + 1, W - Q + 1, **tile)
-    blocks = ceil_div(N * tiles, tile["THREADS"]) * ceil_div(K, tile["FILTERS"])
+    kernel, per_image = specialise(C, H, W, K, H - P + 1, W - Q + 1, **tile)
+    blocks = tiles.ceil_div(N * per_image, tile["THREADS"]) * tiles.ceil_div(K, tile["FILTERS"])
     kernel[blocks, tile["THREADS"]](x.reshape(x.size), packed, y.reshape(y.size), N)

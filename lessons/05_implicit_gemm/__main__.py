@@ -2,11 +2,8 @@ import argparse
 import os
 from pathlib import Path
 
-try:
-    from common.catalog import catalog, device, problems
-    from common.cli import lesson_main
-except KeyboardInterrupt:
-    raise SystemExit(130) from None
+from common.catalog import catalog, device, problems
+from lessons import run
 
 
 def choose_parser():
@@ -37,4 +34,4 @@ def _choose(options):
 
 
 if __name__ == "__main__":
-    raise SystemExit(lesson_main(Path(__file__).parent.name, own={"choose": choose_parser}))
+    run(__file__, {"choose": choose_parser})

@@ -20,7 +20,6 @@ from numba import cuda
 
 from lessons.toolkit.tiles import ceil_div
 
-choice_table = importlib.import_module("lessons.05_implicit_gemm.helpers.choice_table")
 layer_candidates = importlib.import_module("lessons.05_implicit_gemm.helpers.layer_candidates")
 kernel_work = importlib.import_module("lessons.05_implicit_gemm.helpers.kernel_work")
 # What it chooses among, kernels with tiles; and a function of x and y that computes y with one of them
@@ -43,12 +42,10 @@ LOAD_LINE, STORE_LINE = 2.0, 5.6  # look-ups that a line costs, read and written
 
 
 class Estimate(NamedTuple):
-    """The model's milliseconds, in all and for each of its limits, and what explains them."""
+    """The model's milliseconds, in all and for each of its limits."""
 
     ms: float
     limits: dict
-    issued_per_needed: float
-    loads_per_multiply_add: float
 
 
 class Choice(NamedTuple):
@@ -64,41 +61,19 @@ def least_bytes(problem):
     return 4 * p.N * (p.C * p.H * p.W + p.K * p.P * p.Q)
 
 
-# --- the model: milliseconds ---
-
-
-def issue_ms(work):
-    """To issue all instructions: the slots that too few warps leave empty are lost."""
-    hidden = 1 - math.exp(-work.resident_warps / ENOUGH_WARPS)
-    return work.warps * work.instructions / (INSTRUCTIONS_PER_MS * ISSUE_SHARE * hidden)
-
-
-def cache_ms(work):
-    """To look up every line that is read or written in L1."""
-    loads = LOAD_LINE * work.global_loads * work.lines_per_load
-    stores = STORE_LINE * work.global_stores * work.lines_per_store
-    return work.warps * (loads + stores) / LINES_PER_MS
-
-
-def memory_ms(problem):
-    """To move what must be moved."""
-    return least_bytes(problem) / BYTES_PER_MS
-
-
 def estimate(candidate, problem):
     """The model: each limit alone, then all together, which takes a little longer than the longest of them."""
     work = kernel_work.OF[candidate.kernel](problem, **dict(candidate.tile))
-    limits = {"instructions": issue_ms(work), "L1 cache": cache_ms(work), "memory": memory_ms(problem)}
-    needed = problem.N * problem.K * problem.P * problem.Q * problem.C * problem.R * problem.S
-    return Estimate(
-        ms=sum(ms**4 for ms in limits.values()) ** 0.25,
-        limits=limits,
-        issued_per_needed=work.threads * work.multiply_adds / needed,
-        loads_per_multiply_add=(work.global_loads + work.shared_loads) / work.multiply_adds,
-    )
+    hidden = 1 - math.exp(-work.resident_warps / ENOUGH_WARPS)  # too few warps leave issue slots empty
+    loads = LOAD_LINE * work.global_loads * work.lines_per_load
+    stores = STORE_LINE * work.global_stores * work.lines_per_store
+    limits = {
+        "instructions": work.warps * work.instructions / (INSTRUCTIONS_PER_MS * ISSUE_SHARE * hidden),
+        "L1 cache": work.warps * (loads + stores) / LINES_PER_MS,
+        "memory": least_bytes(problem) / BYTES_PER_MS,
+    }
+    return Estimate(sum(ms**4 for ms in limits.values()) ** 0.25, limits)
 
-
-# --- the choice ---
 
 _chosen = {}  # for this process, by GPU and shape
 
@@ -110,19 +85,17 @@ def choose(problem, filt=None):
     if key not in _chosen:
         estimates = {candidate: estimate(candidate, problem) for candidate in candidates(problem)}
         first = min(estimates, key=lambda candidate: estimates[candidate].ms)
-        recorded = records(gpu, problem, estimates)
-        if gpu is None or estimates[first].ms < WORTHWHILE_MS:
-            reason = "no GPU to measure on" if gpu is None else f"a launch below {WORTHWHILE_MS} ms is not measured"
-            _chosen[key] = Choice(first, f"the model's fastest: {reason}", estimates, {})
-        elif recorded:
-            _chosen[key] = Choice(
-                min(recorded, key=recorded.get), f"recorded as fastest on {gpu}", estimates, recorded
-            )
+        times = {}
+        if gpu is None:
+            why = "the model's fastest: no GPU to measure on"
+        elif estimates[first].ms < WORTHWHILE_MS:
+            why = f"the model's fastest: a launch below {WORTHWHILE_MS} ms is not measured"
+        elif times := records(gpu, problem, estimates):
+            why = f"recorded as fastest on {gpu}"
         else:
             near = [c for c in estimates if estimates[c].ms <= NEAR * estimates[first].ms]
-            measured = measure(near, problem, filt)
-            why = f"measured as fastest of {len(near)} on {gpu}"
-            _chosen[key] = Choice(min(measured, key=measured.get), why, estimates, measured)
+            times, why = measure(near, problem, filt), f"measured as fastest of {len(near)} on {gpu}"
+        _chosen[key] = Choice(min(times, key=times.get, default=first), why, estimates, times)
     return _chosen[key]
 
 
@@ -157,15 +130,26 @@ def gpu_name():
 
 def records(gpu, problem, known):
     """Recorded milliseconds of those candidates that are known, for this GPU and shape."""
-    everything = json.loads(CHOICES.read_text(encoding="utf-8"))
-    times = everything.get(gpu, {}).get(str(problem), {})
+    times = json.loads(CHOICES.read_text(encoding="utf-8")).get(gpu, {}).get(str(problem), {})
     return {candidate: times[str(candidate)] for candidate in known if str(candidate) in times}
 
 
 def explain(problem, filt=None):
     """What is chosen for a problem and why, as text; measured on the GPU that `filt` is on, if it is on one."""
-    recorded = json.loads(CHOICES.read_text(encoding="utf-8"))
-    return choice_table.as_text(str(problem), choose(problem, filt), recorded)
+    choice = choose(problem, filt)
+    lines = [
+        str(problem),
+        f"kernel: {choice.candidate.kernel}",
+        f"tile:   {' '.join(f'{name}={value}' for name, value in choice.candidate.tile)}",
+        f"reason: {choice.why}",
+        "",
+        f"{'candidate':<62} {'model ms':>9} {'instr.':>8} {'L1':>8} {'memory':>8} {'measured':>9}",
+    ]
+    for candidate, (ms, limits) in sorted(choice.estimates.items(), key=lambda item: item[1].ms):
+        measured = f"{choice.measured[candidate]:9.3g}" if candidate in choice.measured else ""
+        figures = " ".join(f"{limit:8.3g}" for limit in limits.values())
+        lines.append(f"{candidate!s:<62} {ms:9.3g} {figures} {measured}".rstrip())
+    return "\n".join(lines)
 
 
 def prepare(filt, problem):

@@ -6,7 +6,7 @@ New idea: once a convolution is read as a matrix product, everything that made t
     for. Only the load of A differs: from (gemm_m, gemm_k) to (n, d, h, w, c), with three divisions for either
     number, and zeros where the window hangs over the edge. What says where elements lie is an *iterator*, a few
     device functions; the kernel takes any.
-    The kernel is gemm_tuned's (lesson 04) with other lanes (helpers/shared_among_lanes.py): an asynchronous copy
+    The kernel is gemm_tuned's (lesson 04) with other lanes (helpers/implicit_gemm_plan.py): an asynchronous copy
     cannot transpose, so a 128-bit read brings four k of one row, not four rows of one k, and neighbouring lanes take
     neighbouring rows, to read from different banks. A store wants four neighbouring filters: the copy shuffles them.
 Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.018 from global memory; (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N)
@@ -26,7 +26,6 @@ from lessons.toolkit.tiles import keep, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.implicit_gemm_plan")
-sharing = importlib.import_module("lessons.05_implicit_gemm.helpers.shared_among_lanes")
 iterators = importlib.import_module("lessons.05_implicit_gemm.helpers.iterators")
 Layer, Iterator, digits, nothing = iterators.Layer, iterators.Iterator, iterators.digits, iterators.nothing
 LANES_M, LANES_N, VECTOR, TUNABLES = planning.LANES_M, planning.LANES_N, planning.VECTOR, planning.TUNABLES
@@ -83,15 +82,14 @@ def specialise(
     `finish` works on a thread's sums and may read `operands`; `store4` and `rounded` are of y's type.
     """
     tile = BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM
-    of = planning.layout(iterator.ROWS, wide, *tile)
-    _, _, _, THREADS, PIECE, COLUMNS, ROWS, _, _, _, STRIDE, A_SIZE, SIZE = of
+    THREADS, PIECE, COLUMNS, ROWS, STRIDE, A_SIZE, SIZE, *lanes = planning.layout(iterator.ROWS, wide, *tile)
+    first_of_thread, filter_of, copied_row = lanes
     A_TURNS, B_TURNS, BOTH = BLOCK_M // ROWS, BLOCK_N // ROWS, 2 * SIZE
     PARTS = BLOCK_K // VECTOR  # the multiplication, and with it the copy, goes on in parts of four k
     B_FRAG, ACC = THREAD_N * VECTOR, THREAD_M * THREAD_N
     REMEMBERED, HERE = max(1, iterator.ROWS), iterator.HERE
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
     begin_row, begin_filter, begin_tile, of_x, of_filt, _, _ = iterator
-    first_of_thread, filter_of, copied_row = sharing.shared_among_lanes(of)
 
     @inlined
     @unroll

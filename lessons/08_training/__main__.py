@@ -1,11 +1,5 @@
 from importlib import import_module
-from pathlib import Path
 
-try:
-    from common.cli import lesson_main
+from lessons import run
 
-    own = import_module(".network.commands", __package__).COMMANDS
-except KeyboardInterrupt:
-    raise SystemExit(130) from None
-
-raise SystemExit(lesson_main(Path(__file__).parent.name, own=own))
+run(__file__, import_module(".network.commands", __package__).COMMANDS)

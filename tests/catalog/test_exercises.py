@@ -99,7 +99,7 @@ def test_a_page_names_it_once(exercise):
 
 
 def test_a_section_is_told_apart_from_others_of_its_heading():
-    assert exercises.find("02.6").section == "5. `conv2d_shared_tile`: the halo"
+    assert exercises.find("02.5").section == "5. `conv2d_shared_tile`: the halo"
     sections = [one.section for one in ALL if one.section]
     assert not {section for section in sections if section.startswith(("Read why", "Predict", "Run"))}
 

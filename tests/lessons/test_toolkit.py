@@ -6,7 +6,6 @@ from importlib import import_module
 import numpy as np
 import pytest
 from numba import cuda, types
-from processes import python
 from sampling import some_days
 
 from common.catalog import catalog, inputs, problems
@@ -80,16 +79,6 @@ def launch(a, b, c):
     (launch,) = codegen.distinct(codegen.launches(module, problems.FIRST["gemm"]))
     found = re.findall(r"wgmma.mma_async[^;]*?, (1|add), 1, 1", codegen.ptx(launch, ["9.0a"])["9.0a"])
     assert found == ["1", "add"]
-
-
-def test_a_kernel_written_before_the_toolkit_still_finds_its_helpers():
-    words = (
-        "from lessons.wide import aligned, jit, load4; from lessons.unrolled import aligned2, unroll;"
-        "from lessons.tensorcores import aligned8, ldmatrix4; from lessons.hopper import tensor_map, wgmma_f16;"
-        "from lessons.grid import row_slices; from lessons.toolkit import grid; assert row_slices is grid.row_slices;"
-        "import importlib, lessons; [importlib.import_module(name) for name in lessons._FORMER]"
-    )
-    python("-c", words)
 
 
 @pytest.mark.parametrize(("capability", "pairs"), [((7, 5), False), ((8, 0), True)])

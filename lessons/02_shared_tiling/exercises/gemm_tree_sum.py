@@ -1,9 +1,9 @@
-"""Exercise 02.4, write: sums that meet in shared memory.
+"""Exercise 02.3, write: sums that meet in shared memory.
 
 Here LANES threads share one element of C. Thread tx sums the products of k = tx, tx + LANES, ... and leaves its part
 in shared memory. Write how the parts become one sum in part[ty, 0], in as many rounds as LANES can be halved: in
 each round the first half of the threads adds what lies half a row further on. Place the one barrier it needs.
-Grade: python -m common grade 02.4
+Grade: python -m common grade 02.3
 """
 
 from numba import cuda, float32

@@ -1,9 +1,9 @@
-"""Exercise 02.5, predict: what tiles of another size take and give.
+"""Exercise 02.4, predict: what tiles of another size take and give.
 
 Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%, what was measured to a
 fifth. A multiprocessor has 65,536 registers and 233,472 bytes of shared memory (1,024 more than it asks for go with
 each block), and holds 64 warps.
-Grade: python -m common grade 02.5
+Grade: python -m common grade 02.4
 """
 
 # gemm_shared_tile with TILE = 24, for M = N = 4096 and K = 100

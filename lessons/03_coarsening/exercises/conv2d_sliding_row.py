@@ -1,9 +1,9 @@
-"""Exercise 03.5, write: a window that slides along a row.
+"""Exercise 03.4, write: a window that slides along a row.
 
 A thread owns COLUMNS = 4 neighbouring pixels of a row, and their sums lie in registers. For one row of taps they
 need COLUMNS + S - 1 pixels of the image, each of which serves several sums. Write what happens for one c and r, and
 the store: at most 0.66 reads of global memory for each multiply-add with 5 taps in a row, counted in your source.
-Grade: python -m common grade 03.5
+Grade: python -m common grade 03.4
 """
 
 from functools import lru_cache

@@ -1,11 +1,11 @@
-"""Exercise 03.3, write: four k at a time, straight from global memory.
+"""Exercise 03.2, write: four k at a time, straight from global memory.
 
 A thread owns two elements of a row of C, columns n and n + THREADS_X. prepare hands over B as b_t[N, K], so all that
 they take lies in rows: a[m, :], b_t[n, :] and b_t[n + THREADS_X, :]. Read four floats with one instruction:
 load4_guarded(registers, i, array, row, column, wide) of lessons/toolkit/memory.py puts array[row, column] and its
 three right neighbours into registers[i:i + 4], zeros for what lies outside. K may be any number. At most 0.4 reads
 for each multiply-add where rows are aligned.
-Grade: python -m common grade 03.3
+Grade: python -m common grade 03.2
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""Exercise 03.4, predict: what other tiles of a thread would save.
+"""Exercise 03.3, predict: what other tiles of a thread would save.
 
 Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%, what was measured to a
 third. A multiprocessor has 65,536 registers, which a thread gets in steps of 8, and holds 64 warps.
-Grade: python -m common grade 03.4
+Grade: python -m common grade 03.3
 """
 
 # gemm_coarsened with TILE = 32 and WPT = 4

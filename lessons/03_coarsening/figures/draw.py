@@ -7,16 +7,14 @@ from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, label, titled
 
-traced = import_module("lessons.01_naive.figures.traced")
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")
 VECTOR = import_module("lessons.toolkit.memory").VECTOR
-LESSON = Path(__file__).parents[1].name
 
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, work, wide, reuse, loads_per_fma=traced.loads_per_fma(through=LESSON))
+    return canvas.save_all(folder, work, wide, reuse)
 
 
 def work():

@@ -1,11 +1,11 @@
-"""Exercise 04.8, tune: as many sums as stay registers.
+"""Exercise 04.6, tune: as many sums as stay registers.
 
 A thread computes ROWS pixels below each other in FILTERS maps, with a column of pixels and all sums in registers.
 More of either means fewer reads, and longer loops. Where the compiler does not write these out, the arrays go to
 memory: @unroll of lessons/toolkit/unroll.py, under @cuda.jit, writes out loops over unrolled(...). At most 0.17 reads
 of global memory for each multiply-add of 5 x 5 taps, counted in your source, 168 registers, and no stack.
 With a GPU: at least 5 percent of the floor's rate on ece408-layer2.
-Grade: python -m common grade 04.8
+Grade: python -m common grade 04.6
 """
 
 from functools import lru_cache

@@ -1,9 +1,9 @@
-"""Exercise 04.7, write: one barrier for each pair of tiles.
+"""Exercise 04.5, write: one barrier for each pair of tiles.
 
 Two pairs of tiles lie in shared memory, a_tile[0], a_tile[1] and b_tile likewise. While a block multiplies from one,
 it stages the next into the other. The first pair is staged. Write the loop over the tiles with a single barrier in
 it: at most 2 in the whole kernel, the one before the loop included. What must the barrier keep apart, and from what?
-Grade: python -m common grade 04.7
+Grade: python -m common grade 04.5
 """
 
 from numba import cuda, float32

@@ -1,10 +1,10 @@
-"""Exercise 04.6, write: which lane owns which outputs?
+"""Exercise 04.4, write: which lane owns which outputs?
 
 A block is one warp. Its lanes stand in LANES_Y x LANES_X = 8 x 4, and each owns 4 x 4 elements of C: it reads four
 floats of A by its row ly, four of B by its column lx, with 128-bit loads. Four wavefronts for such a load, or two: a
 half of the warp is served at once if lanes l and l ^ 1 want the same floats, for all l, or lanes l and l ^ 2 do.
 Write ly and lx, from the lane's number, so that the reads of A and those of B take two wavefronts each.
-Grade: python -m common grade 04.6
+Grade: python -m common grade 04.4
 """
 
 from numba import cuda, float32

@@ -1,9 +1,9 @@
-"""Exercise 04.5, predict: registers, reads and warps of other tiles.
+"""Exercise 04.3, predict: registers, reads and warps of other tiles.
 
 Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%. A multiprocessor has
 65,536 registers, a quarter for each of its four schedulers, 233,472 bytes of shared memory (each block takes 1,024
 more than it asks for), and room for 64 warps.
-Grade: python -m common grade 04.5
+Grade: python -m common grade 04.3
 """
 
 # a thread's tile of 12 x 6 elements of C: the registers of its sums and of both fragments together

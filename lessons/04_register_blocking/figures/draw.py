@@ -1,33 +1,27 @@
-"""The pictures of lesson 04: register tile, banks, occupancy, double buffering, warp tiles, what stays."""
+"""The pictures of lesson 04: register tile, banks, occupancy, double buffering, warp tiles."""
 
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
-from common.catalog import problems
+from common.catalog import limits
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from common.report.cells import arrow, box, frame, grid, label, span, titled
+from common.report.cells import box, frame, grid, label, span, titled
 from common.trace import cost
 from common.trace.cost import BANKS, WARP
 
 LESSON = "lessons.04_register_blocking."
 gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
 gemm_register_blocked = import_module(LESSON + "gemm_register_blocked")
-gemm_tuned = import_module(LESSON + "gemm_tuned")
-conv2d_one_channel = import_module(LESSON + "conv2d_one_channel")
 gemm_warp_tiles = import_module(LESSON + "gemm_warp_tiles")
-conv2d_register_tiled = import_module(LESSON + "conv2d_register_tiled")
 VECTOR = import_module("lessons.toolkit.memory").VECTOR
-
-MULTIPROCESSORS = 132  # of the H200
-SM_REGISTERS, SM_WARPS, SM_BLOCKS, REGISTER_STEP = 65536, 64, 32, 8
 
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, register_tile, banks, occupancy, overlap, block_order, warp_tiles, stationary)
+    return canvas.save_all(folder, register_tile, banks, occupancy, overlap, warp_tiles)
 
 
 def register_tile():
@@ -97,22 +91,16 @@ def banks():
     return figure
 
 
-def blocks_per_sm(threads, registers):
-    """Blocks that a multiprocessor's registers, warps and limit on blocks allow."""
-    rounded = -(-registers // REGISTER_STEP) * REGISTER_STEP
-    return min(SM_REGISTERS // (rounded * threads), SM_WARPS * 32 // threads, SM_BLOCKS)
-
-
 def occupancy():
     """Warps resident on a multiprocessor against registers per thread."""
     figure, axes = canvas.new_figure(9.6, 4.0)
     registers = range(16, 256)
     for threads, colour, style in ((128, BLUE, "-"), (256, VERMILION, "-"), (512, GREEN, "--")):
-        warps = [blocks_per_sm(threads, r) * threads // 32 for r in registers]
+        warps = [limits.occupancy("9.0", threads, r, 0).warps for r in registers]
         text = f"{threads} threads per block"
         axes.step(registers, warps, where="post", color=colour, linewidth=2, linestyle=style, label=text)
-    axes.plot(registers, [SM_REGISTERS / (32 * r) for r in registers], color=MUTED, linewidth=1, linestyle=":",
-              label="65,536 / (32 × registers)")  # fmt: skip
+    most = [limits.REGISTERS / (WARP * r) for r in registers]
+    axes.plot(registers, most, color=MUTED, linewidth=1, linestyle=":", label="65,536 / (32 × registers)")
     axes.set(
         ylim=(0, 68), xlim=(16, 256), xticks=range(32, 257, 32), yticks=range(0, 65, 8),
         xlabel="registers per thread (at most 255)", ylabel="warps on a multiprocessor",
@@ -155,41 +143,6 @@ def overlap():
     return figure
 
 
-def block_order():
-    """Blocks of C that run at the same time, and the strips of A and B that they read, by GROUP_M and size of C."""
-    resident = MULTIPROCESSORS * gemm_tuned.BLOCKS_PER_SM
-    groups, sizes = (1, 8, 16), (4096, 16384)
-    figure, table = canvas.new_figure(9.6, 6.6, rows=len(sizes), columns=len(groups))
-    for axes_row, size in zip(table, sizes, strict=True):
-        count = size // gemm_tuned.BLOCK_M
-        for axes, group in zip(axes_row, groups, strict=True):
-            places = [_place(block, count, group) for block in range(resident)]
-            rows, columns = {m for m, _ in places}, {n for _, n in places}
-            thick = count / 14
-            box(axes, 0, 0, count, count, face=GRID, alpha=0.4, line=0.8)
-            for m, n in places:
-                box(axes, n, m, 1, 1, face=GREEN, alpha=0.75, line=0)
-            for m in rows:
-                box(axes, -1.6 * thick, m, thick, 1, face=BLUE, alpha=0.9, line=0)
-            for n in columns:
-                box(axes, n, -1.6 * thick, 1, thick, face=ORANGE, alpha=0.9, line=0)
-            titled(axes, f"{size}, GROUP_M = {group}", size=10.5)
-            label(axes, count / 2, 1.07 * count, f"{len(rows)} strips of A, {len(columns)} of B", size=9.5)
-            frame(axes, (-0.15 * count, 1.02 * count), (1.12 * count, -0.15 * count))
-    note = (
-        f"Green: the first {resident} blocks of C. They read the strips of A (blue, left) and of B (orange, above)."
-    )
-    canvas.footnote(figure, note, 0.04)
-    return figure
-
-
-def _place(block, count, group_m):
-    """Row and column of a block of C that is `count` blocks high and wide, as gemm_tuned numbers them."""
-    group, place = divmod(block, group_m * count)
-    rows = min(count - group * group_m, group_m)
-    return group * group_m + place % rows, place // rows
-
-
 def warp_tiles():
     """gemm_warp_tiles' block in warp tiles, and the pieces of one lane of one warp."""
     step = gemm_warp_tiles
@@ -220,43 +173,4 @@ def warp_tiles():
         "the same pattern repeats in every part", size=9.5, color=MUTED,
     )  # fmt: skip
     frame(right, (-1, warp_n + 1), (warp_m + 12, -1))
-    return figure
-
-
-def stationary():
-    """What stays in registers and what streams past: conv2d_one_channel, and conv2d_register_tiled on layer 2."""
-    figure, (left, right) = canvas.new_figure(9.6, 3.8, columns=2)
-    layer = problems.preset("ece408-layer1")
-    one = conv2d_one_channel.shipped(layer)
-    rows, cols = one["ROWS"], one["COLS"]
-    height, width = rows + layer.R - 1, cols + layer.S - 1
-    grid(left, 0, 1, height, width, lambda *_: GREEN, alpha=0.6)
-    for k in range(3):
-        box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face="white", line=0.8)
-        box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face=ORANGE, alpha=0.6, line=0.8)
-    label(left, width / 2, 0.3, f"window: {height} × {width}", weight="bold", size=10)
-    label(left, width / 2, height + 1.7, "stays in registers", size=10, color=GREEN, weight="bold")
-    label(left, 11.7, 0.3, f"{layer.K} filters, one at a time", weight="bold", size=10)
-    label(left, 11.7, height + 1.7, "stream from shared memory", size=10)
-    arrow(left, (8.7, 4), (6.7, 4))
-    label(left, 7, height + 3.4, "a filter's sums are stored at once, and forgotten", size=9.5)
-    titled(left, f"layer 1, one channel: hold the window ({rows} × {cols} pixels)", size=10.5)
-    frame(left, (-0.6, 15.4), (10.2, -0.4))
-
-    layer = problems.preset("ece408-layer2")
-    many = conv2d_register_tiled.shipped(layer)
-    rows, filters, edge = many["ROWS"], many["FILTERS"], layer.R // 2
-    grid(right, 0, 0, rows + layer.R - 1, 1, lambda *_: ORANGE, alpha=0.6)
-    grid(right, 12, 0, 1, filters, lambda *_: SKY, alpha=0.8)
-    grid(right, 12, edge, rows, filters, lambda *_: GREEN, alpha=0.6)
-    middle = 12 + filters / 2
-    label(right, 2.6, -1.3, "a column of pixels", weight="bold", size=10)
-    label(right, middle, -1.3, f"{filters} taps", weight="bold", size=10)
-    label(right, middle, rows / 2 + edge, f"{rows} × {filters} sums", weight="bold", size=10, card=True)
-    label(right, middle, rows + edge + 1, "stay in registers", size=10, color=GREEN, weight="bold")
-    arrow(right, (2, 7), (11, 7))
-    label(right, 6.2, 8.1, f"streams: {layer.C} channels\n× {layer.S} columns", size=9.5, va="top")
-    label(right, 12, rows + layer.R + 1.3, "the sums are stored once, at the end", size=9.5)
-    titled(right, f"layer 2, {layer.C} channels: hold the sums", size=10.5)
-    frame(right, (-3.5, 27.3), (17.7, -2.7))
     return figure

@@ -1,10 +1,10 @@
-"""Exercise 05.6, write: a bit for each t, r and s.
+"""Exercise 05.5, write: a bit for each t, r and s.
 
 Which taps lie in the image depends on the pixel alone. So a thread finds out once, and keeps the answer in a number
 of 32 bits, one for each t, r and s: bit t is 1 if the pixels of all taps with this t lie outside along d, bit T + r
 and bit T + R + s say the same along h and w. Write the bits, and the test in the loop. What lies outside must not be
 read, and counts as zero.
-Grade: python -m common grade 05.6
+Grade: python -m common grade 05.5
 """
 
 from numba import cuda, float32, uint32

@@ -1,8 +1,8 @@
-"""Exercise 05.3, predict: how much of the tiles counts?
+"""Exercise 05.2, predict: how much of the tiles counts?
 
 Blocks of 64 x 64 outputs, BLOCK_K = 32, over the matrices of a layer. Replace each None by a number or by
 arithmetic. Counts must be exact, other figures to 1%.
-Grade: python -m common grade 05.3
+Grade: python -m common grade 05.2
 """
 
 # 16 videos of 8 x 28 x 28 pixels, 128 channels, 256 filters of 3 x 5 x 5; the padding is 1 on all sides, the stride 2

@@ -1,9 +1,9 @@
-"""Exercise 05.4, predict: division without dividing.
+"""Exercise 05.3, predict: division without dividing.
 
 A GPU has no instruction that divides integers. But n // 28 is n * M >> S, for a whole number M that is 2**S / 28
 rounded up, as long as n is not too large: M is a little too large, and the error grows with n. Replace each None by
 a number. All must be exact; you may use Python to find them.
-Grade: python -m common grade 05.4
+Grade: python -m common grade 05.3
 """
 
 MULTIPLIER_16 = None  # M for S = 16

@@ -1,9 +1,9 @@
-"""Exercise 05.8, predict: in how many slices should the sum be cut?
+"""Exercise 05.7, predict: in how many slices should the sum be cut?
 
 A layer with GEMM_M = 3,136, GEMM_N = 512 and GEMM_K = 4,608, in blocks of 128 x 128 outputs and BLOCK_K = 16, on a
 GPU with 132 multiprocessors that hold two such blocks each: a wave of 264. Every wave but the last is full. Replace
 each None by a number or by arithmetic. Counts must be exact, other figures to 1%.
-Grade: python -m common grade 05.8
+Grade: python -m common grade 05.7
 """
 
 BLOCKS = None  # in one slice: all of GEMM_K in each block

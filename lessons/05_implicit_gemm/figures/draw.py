@@ -1,21 +1,11 @@
-"""The pictures of lesson 05: the worked example, tiles over (t, r, s, c), masks, lanes, waves."""
+"""The pictures of lesson 05: the worked example, masks."""
 
-import math
-from importlib import import_module
 from pathlib import Path
 
-from common.catalog import problems
 from common.report import canvas
-from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.canvas import GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, grid, label, outline, titled
 
-traced = import_module("lessons.01_naive.figures.traced")
-analytic = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
-step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
-VECTOR = import_module("lessons.toolkit.memory").VECTOR
-LESSON = Path(__file__).parents[1].name
-
-MULTIPROCESSORS = 132  # of the H200
 # The worked example: NHWC = {1, 4, 4, 3}, KRSC = {4, 2, 2, 3}, and the output that is followed through it.
 H = W = 4
 C, K, R, S = 3, 4, 2, 2
@@ -26,8 +16,7 @@ TAPS = (SKY, ORANGE, GREEN, YELLOW)  # a colour for each (r, s)
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    loads_per_fma = traced.loads_per_fma("conv3d", through=LESSON)
-    return canvas.save_all(folder, tensors, matrices, walk, masks, lanes, waves, loads_per_fma=loads_per_fma)
+    return canvas.save_all(folder, tensors, matrices, masks)
 
 
 def tensors():
@@ -119,54 +108,6 @@ def matrices():
     return figure
 
 
-def walk():
-    """A strip of gemm_k in tiles, and the pixels that a block of rows reads in some of them."""
-    t_extent, r_extent, s_extent, per_s = 2, 3, 3, 2  # per_s, per_r, per_t: tiles of one s, r, t
-    per_r = s_extent * per_s
-    per_t = r_extent * per_r
-    shown = {0: "start", 1: "c moves", per_s: "s moves", per_r: "r moves", per_t: "t moves"}
-    figure, (strip, below) = canvas.new_figure(9.6, 5.0, rows=2, gridspec_kw={"height_ratios": [1, 1.5]})
-    tiles = t_extent * per_t
-    for tile in range(tiles):
-        colour, alpha = (BLUE, 1) if tile in shown else ((SKY, YELLOW)[tile // per_s % 2], 0.45)
-        box(strip, tile, 0, 1, 1, face=colour, alpha=alpha, line=0.5)
-        label(strip, tile + 0.5, 0.5, str(tile), size=7.5, color="white" if tile in shown else INK)
-    for first in range(0, tiles, per_s):
-        label(strip, first + per_s / 2, -0.5, f"s = {first // per_s % s_extent}", size=7.5)
-    for name, width, y, count in (("r", per_r, -1.0, r_extent), ("t", per_t, -2.3, t_extent)):
-        for first in range(0, tiles, width):
-            ends = first + 0.1, first + width - 0.1
-            strip.plot([ends[0], *ends, ends[1]], [y, y - 0.25, y - 0.25, y], color=MUTED, linewidth=1)
-            label(strip, first + width / 2, y - 0.65, f"{name} = {first // width % count}", size=9)
-    text = f"gemm_k runs right, a tile is BLOCK_K wide; C = {per_s} × BLOCK_K, {per_s} tiles per tap"
-    label(strip, tiles / 2, 1.6, text, size=9.5, color=MUTED)
-    frame(strip, (-0.3, tiles + 0.3), (2.1, -3.5), equal=False)
-    size, pad = 5, 1
-    apart = size + 2 * pad + 1.5
-    for place, (tile, moved) in enumerate(shown.items()):
-        t, r, s, c = tile // per_t, tile // per_r % r_extent, tile // per_s % s_extent, tile % per_s
-        left = place * apart
-        for h in range(-pad, size + pad):
-            for w in range(-pad, size + pad):
-                inside = 0 <= h < size and 0 <= w < size
-                read = 0 <= h + pad - r < size and 0 <= w + pad - s < size
-                if inside or read:
-                    face = "none" if not read else (BLUE if inside else ORANGE)
-                    box(below, left + pad + w, pad + h, 1, 1, face=face, alpha=0.55, line=0.5)
-        middle = left + pad + size / 2
-        label(below, middle, -0.9, f"tile {tile}: {moved}", size=9.5, weight="bold")
-        channels = "BLOCK_K" if c else "0"
-        text = f"t, r, s = {t}, {r}, {s}{', next plane' if t else ''}\nchannels from {channels}"
-        label(below, middle, size + 2 * pad + 0.8, text, size=9, va="top")
-    text = (
-        f"x: {size} × {size} pixels, padding 1, filter {r_extent} × {s_extent}. Blue: read by the rows of one image. "
-        "Orange: outside, count as zero"
-    )
-    label(below, 2.5 * apart - 0.75, size + 2 * pad + 3.4, text, size=9.5, color=MUTED)
-    frame(below, (-0.6, 5 * apart - 0.6), (size + 2 * pad + 4, -1.6))
-    return figure
-
-
 def masks():
     """Four outputs at a padded border: their taps, the mask of each as the step codes it, and the test of one tap."""
     height, width, extent, pad = 5, 6, 3, 1
@@ -208,64 +149,4 @@ def masks():
         "each of its three.\nBit 0 stands on the right."
     )
     canvas.footnote(figure, note, 0.09, y=0.02)
-    return figure
-
-
-def lanes():
-    """Which rows of the two tiles a lane reads, and which filter a row of b_tile holds."""
-    lanes_m, lanes_n, thread_n = analytic.LANES_M, analytic.LANES_N, 8
-    figure, (left, right) = canvas.new_figure(9.6, 3.9, columns=2)
-    shades = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
-    chosen, of_a, of_b = 5, 1, 2  # a lane, its first row of a_tile and of b_tile
-
-    def shade(_, n):
-        return shades[n], 0.75 if n == of_b else 0.3
-
-    grid(left, 0, 0, lanes_m, lanes_n, shade, lambda m, n: str(m // 2 * 16 + 2 * n + m % 2), size=9.5, line=0.5)
-    outline(left, of_b, of_a, 1, 1, zorder=3)
-    for n in range(lanes_n):
-        label(left, n + 0.5, -0.35, str(n), size=9, color=MUTED)
-    for m in range(lanes_m):
-        label(left, -0.35, m + 0.5, str(m), size=9, color=MUTED)
-    titled(left, "the 32 lanes of a warp", size=10.5)
-    label(left, lanes_n / 2, -0.95, f"first row of b_tile, then every {lanes_n}th", size=9, color=MUTED)
-    text = f"first row of a_tile,\nthen every {lanes_m}th"
-    left.text(-0.95, lanes_m / 2, text, rotation=90, fontsize=9, color=MUTED, ha="center", va="center")
-    label(left, lanes_n / 2, lanes_m + 0.5, f"lane {chosen}: row {of_a} of a_tile, row {of_b} of b_tile", size=9.5)
-    frame(left, (-1.6, lanes_n + 0.2), (lanes_m + 1.0, -1.4))
-    grid(
-        right, 0, 0, thread_n, lanes_n, shade,
-        lambda j, n: str(j // VECTOR * VECTOR * lanes_n + n * VECTOR + j % VECTOR), size=9.5, line=0.5,
-    )  # fmt: skip
-    for j in range(thread_n):
-        label(right, -0.2, j + 0.5, f"rows {j * lanes_n} to {(j + 1) * lanes_n - 1}", size=9, ha="right")
-    titled(right, "which filter a row of b_tile holds", size=10.5)
-    rows, held = ", ".join(str(of_b + j * lanes_n) for j in range(VECTOR)), of_b * VECTOR
-    text = f"lane {chosen} reads rows {rows}, ... and finds filters {held} to {held + VECTOR - 1}, ..."
-    label(right, lanes_n / 2 - 1, thread_n + 0.5, text, size=9.5)
-    frame(right, (-2.6, lanes_n + 0.2), (thread_n + 1.0, -0.3))
-    return figure
-
-
-def waves():
-    """The used share of the waves' places by SPLIT_K, layer by layer, with the tile that the step takes."""
-    splits = range(1, 9)
-    names = problems.timed_presets("conv3d")
-    figure, axes = canvas.new_figure(7.2, 1.3 + 0.34 * len(names))
-    for place, name in enumerate(names):
-        layer = problems.preset(name)
-        tile, rows = step.shipped(layer), math.prod(layer.output_shape) // layer.K
-        blocks = -(-rows // tile["BLOCK_M"]) * -(-layer.K // tile["BLOCK_N"])
-        places = MULTIPROCESSORS * tile["BLOCKS_PER_SM"]
-        for split in splits:
-            share = blocks * split / (-(-blocks * split // places) * places)
-            box(axes, split - 0.5, place - 0.5, 1, 1, face=GREEN, alpha=max(0.0, share - 0.3) ** 2, line=0.4)
-            label(axes, split, place, f"{100 * share:.0f}", size=9)
-        outline(axes, tile["SPLIT_K"] - 0.5, place - 0.5, 1, 1, zorder=3)
-    axes.set(xlim=(0.5, splits[-1] + 0.5), ylim=(len(names) - 0.45, -0.55), xticks=splits, xlabel="SPLIT_K")
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    titled(axes, "the step's tile (framed: its SPLIT_K)", loc="left")
-    figure.suptitle("% of the waves' places that hold a block", fontsize=10, color=MUTED, x=0.01, ha="left")
     return figure

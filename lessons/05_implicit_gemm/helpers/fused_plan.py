@@ -15,26 +15,20 @@ def plan(C, K, R, S, THREAD_M, THREAD_N, THREADS, TAPS):
 
     A line is what is staged of one row of the filter: all of it, or one of several equal pieces of a long one.
     """
-    if (
-        min(THREAD_M, THREAD_N, TAPS) < 1
-        or THREAD_M % VECTOR
-        or THREAD_N % VECTOR
-        or THREADS not in range(32, 1025, 32)
-    ):
-        raise ValueError(
-            f"{THREAD_M=} {THREAD_N=} must be multiples of 4, {THREADS=} of 32 up to 1024, {TAPS=} positive"
-        )
+    if THREAD_M % VECTOR or THREAD_N % VECTOR or THREADS % 32 or min(THREAD_M, THREAD_N, THREADS, TAPS) < 1:
+        raise ValueError(f"{THREAD_M=} {THREAD_N=} must be multiples of 4, {THREADS=} of 32, {TAPS=} positive")
     SPAN = ceil_div(S, ceil_div(S, MAX_SPAN))
+
+    def line_bytes(rows):
+        """Shared memory for one line, of the pixels and of the filters of a block, twice."""
+        return 2 * 4 * SPAN * (THREADS // rows * THREAD_N + rows * share(K, rows, THREAD_M))
+
     THREADS_Y = 1
-    while THREADS_Y < THREAD_N and (
-        THREADS_Y * THREAD_M < K or line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS) > SHARED_BYTES
-    ):
+    while THREADS_Y < THREAD_N and (THREADS_Y * THREAD_M < K or line_bytes(THREADS_Y) > SHARED_BYTES):
         THREADS_Y *= 2
-    needed = line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS)
+    needed = line_bytes(THREADS_Y)
     if needed > SHARED_BYTES:
-        raise ValueError(
-            f"{THREADS=} {THREAD_N=}: two tiles of {SPAN} taps take {needed} bytes, shared memory has {SHARED_BYTES}"
-        )
+        raise ValueError(f"{THREADS=} {THREAD_N=}: two tiles of {SPAN} taps take {needed} bytes: {SHARED_BYTES=}")
     all_lines = C * R * ceil_div(S, SPAN)
     most = max(1, min(all_lines, TAPS // SPAN, SHARED_BYTES // needed))
     even = max(lines for lines in range(1, most + 1) if all_lines % lines == 0)
@@ -52,11 +46,6 @@ def share(K, THREADS_Y, THREAD_M):
     """Filters per thread, a multiple of 4: no more than a thread's share of the filters."""
     blocks = ceil_div(K, THREADS_Y * THREAD_M)
     return VECTOR * ceil_div(K, blocks * THREADS_Y * VECTOR)
-
-
-def line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS):
-    """Shared memory for one line, of the pixels and of the filters of a block, twice."""
-    return 2 * 4 * SPAN * (THREADS // THREADS_Y * THREAD_N + THREADS_Y * share(K, THREADS_Y, THREAD_M))
 
 
 def packed(filt, THREADS_Y, THREAD_M, SPAN, LINES, **_):

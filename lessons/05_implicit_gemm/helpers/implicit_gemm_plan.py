@@ -2,10 +2,11 @@
 
 from functools import lru_cache
 from math import gcd
-from typing import NamedTuple
 
 from lessons.toolkit.grid import choose, partials_for
 from lessons.toolkit.memory import VECTOR
+from lessons.toolkit.pasted import pasted
+from lessons.toolkit.unroll import inlined
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
 BLOCK_K, NARROW_BLOCK_K = 16, 8  # the latter where values are copied one by one, four times as many copies
@@ -33,26 +34,12 @@ def planned(TILES):
     return plan, shipped, partials_for(shipped)
 
 
-class Layout(NamedTuple):
-    """What follows from a tile. A piece is what is copied at a time: VECTOR values, or one."""
-
-    WARP_M: int  # rows of a warp's tile
-    WARP_N: int
-    WARPS_N: int  # warps side by side
-    THREADS: int
-    PIECE: int  # values
-    COLUMNS: int  # pieces in a row of either tile
-    ROWS: int  # rows copied at a time
-    GROUP: int  # of 8 rows, as many as fill the 32 banks are copied together
-    TOGETHER: int
-    APART: int
-    STRIDE: int  # from row to row, padded: they start on 16-byte boundaries, neighbours in different banks
-    A_SIZE: int  # of a tile of A
-    SIZE: int  # of a pair of tiles
-
-
 def layout(remembered, wide, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM):
-    """The Layout of a tile, beside so many words that its iterator remembers; ValueError if no block can have it."""
+    """What follows from a tile, beside so many words that its iterator remembers; ValueError if no block can have it.
+
+    THREADS, PIECE: values that are copied at a time, COLUMNS: pieces in a row of either tile, ROWS: rows copied at a
+    time, STRIDE: from row to row, A_SIZE: of a tile of A, SIZE: of a pair of tiles. Then three device functions.
+    """
     WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_N % VECTOR:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
@@ -66,17 +53,35 @@ def layout(remembered, wide, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
     ROWS = THREADS // COLUMNS
     if BLOCK_K % VECTOR or THREADS % COLUMNS or BLOCK_M % ROWS or BLOCK_N % ROWS:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-    GROUP = gcd(8, ROWS)
-    TOGETHER = min(GROUP, max(1, 32 // BLOCK_K))
-    STRIDE = BLOCK_K + VECTOR
+    STRIDE = BLOCK_K + VECTOR  # padded: rows start on 16-byte boundaries, neighbours in different banks
     A_SIZE, SIZE = BLOCK_M * STRIDE, (BLOCK_M + BLOCK_N) * STRIDE
     needed = 4 * (2 * SIZE + remembered)
     if needed > SHARED_BYTES:
-        raise ValueError(
-            f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: tiles and what is remembered take {needed} bytes, {SHARED_BYTES=}"
-        )
-    warps, copies = (WARP_M, WARP_N, WARPS_N, THREADS), (PIECE, COLUMNS, ROWS, GROUP, TOGETHER, GROUP // TOGETHER)
-    return Layout(*warps, *copies, STRIDE, A_SIZE, SIZE)
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: tiles and rows take {needed} bytes, {SHARED_BYTES=}")
+    GROUP = gcd(8, ROWS)  # of 8 rows, as many as fill the 32 banks are copied together
+    TOGETHER = min(GROUP, max(1, 32 // BLOCK_K))
+    APART = GROUP // TOGETHER
+
+    @pasted
+    def first_of_thread(thread):
+        """Its first row of a_tile and of b_tile: every LANES_M-th of its warp's piece, every LANES_N-th, follow."""
+        warp, lane = thread // 32, thread % 32
+        thread_m = warp // WARPS_N * WARP_M + lane // 16 * 2 + lane % 2
+        return thread_m, warp % WARPS_N * WARP_N + lane // 2 % LANES_N
+
+    @inlined
+    def filter_of(row):
+        """Which filter a row of b_tile holds: lanes read neighbouring rows, and yet each owns filters in fours."""
+        j = row % WARP_N // LANES_N
+        return row // WARP_N * WARP_N + j // VECTOR * VECTOR * LANES_N + row % LANES_N * VECTOR + j % VECTOR
+
+    @inlined
+    def copied_row(thread):
+        """The row of either tile that a thread copies: neighbouring rows, padded as they are, would share banks."""
+        row = thread // COLUMNS
+        return row // GROUP * GROUP + row % GROUP // TOGETHER + row % TOGETHER * APART
+
+    return THREADS, PIECE, COLUMNS, ROWS, STRIDE, A_SIZE, SIZE, first_of_thread, filter_of, copied_row
 
 
 def sums_of_a_thread(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, **_):

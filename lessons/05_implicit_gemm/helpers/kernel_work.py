@@ -50,16 +50,12 @@ def work_of_one_channel(problem, ROWS, COLS, FILTERS, THREADS, BLOCKS):
 def work_of_pairs(problem, THREADS, BLOCKS):
     N, W, K, R, S, P, Q = (getattr(problem, name) for name in "NWKRSPQ")
     wide = 1 if S % 2 == 0 or W % 2 else 2  # values of a load
-    return Work(
+    return work_of_one_channel(problem, 2, 2, 1, THREADS, BLOCKS)._replace(
         threads=N * P * Q / 4,
-        resident_warps=THREADS / 32 * max(1, BLOCKS),
-        multiply_adds=4 * K * R * S,
-        shared_loads=K * ceil_div(R * S, 4),
         global_loads=2 * R * (S + 1) / wide,
         lines_per_load=3,
         global_stores=K,
         lines_per_store=3,
-        other=60 + 8 * K,
     )
 
 

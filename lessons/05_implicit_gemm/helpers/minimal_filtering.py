@@ -44,9 +44,9 @@ def products(taps):
     return 4 * threes + 3 * twos
 
 
-def transform(weights, axis):
-    """What the taps along `axis` become: a, b, c, d of each piece of three, then a, b, d of each piece of two."""
-    taps = np.moveaxis(weights, axis, 0)
+def transform(filt):
+    """What the rows of K x C x R x S taps become: a, b, c, d of each piece of three, then a, b, d of each of two."""
+    taps = np.moveaxis(filt, 2, 0)
     threes, twos = pieces(len(taps))
     out = []
     for i in range(threes):
@@ -55,7 +55,7 @@ def transform(weights, axis):
     for i in range(twos):
         g0, g1 = taps[3 * threes + 2 * i : 3 * threes + 2 * i + 2]
         out += [g0, g0 + g1, g1]
-    return np.moveaxis(np.stack(out), 0, axis).astype(np.float32)
+    return np.stack(out, axis=2).astype(np.float32)
 
 
 @lru_cache
@@ -168,7 +168,7 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
 
 def prepare(filt, problem, FILTERS, **tile):
     """What the taps become, in the order of use: by group of FILTERS, channel, column and product."""
-    return padded(by_groups(transform(filt.copy_to_host(), axis=2).transpose(1, 3, 2, 0), FILTERS))
+    return padded(by_groups(transform(filt.copy_to_host()).transpose(1, 3, 2, 0), FILTERS))
 
 
 def launch(x, packed, y, ROWS, FILTERS, THREADS, BLOCKS):
