@@ -1,15 +1,17 @@
 """How hconv3d_im2col asks for channels and taps, channels first, then along w, h and d; and how it multiplies: a
 consumer's rows of x come from shared memory, or through registers."""
 
+import importlib
 from typing import NamedTuple
 
-from numba import cuda, uint32, uint64
+from numba import uint32, uint64
 
 from lessons.toolkit import hopper
 from lessons.toolkit.mma import ldmatrix4
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
+in_registers = importlib.import_module("lessons.07_hopper.hgemm_register_operand")
 MMA_M, WARP_M = 64, 16  # rows of the tile that one instruction multiplies, and a warp's rows of its results
 
 
@@ -72,31 +74,7 @@ def products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
                 for band in unrolled(BANDS):
                     wgmma(acc, band * SUMS, tiles, a + uint64(band * BAND + k * STEP), b_k, BLOCK_N)
 
-    @pasted
-    @unroll
-    def consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane):
-        """A consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity."""
-        before = stage
-        for begin in range(0, steps, SETS):
-            for s in unrolled(SETS):
-                if SETS == 1 or begin + s < steps:
-                    hopper.barrier_wait(filled, stage, parity)
-
-                    # multiply: started here; the one before it has ended, and its stage may be filled again
-                    start(acc, frag, s, tiles, stage, begin + s, a_at, b_at)
-                    hopper.wgmma_commit()
-                    hopper.wgmma_wait(1)
-                    cuda.syncwarp()  # its threads may have read x: a stage is empty when every warp says so
-                    if begin + s > 0 and lane == 0:
-                        hopper.barrier_arrive(emptied, before)
-                    before = stage
-                    stage, parity = hopper.next_stage(stage, parity, STAGES)
-        hopper.wgmma_wait(0)
-        cuda.syncwarp()
-        if lane == 0:
-            hopper.barrier_arrive(emptied, before)
-        return stage, parity
-
+    consume = in_registers.consuming(start, hopper.next_stage, STAGES, SETS)
     return Products(BANDS * SUMS, SETS * FRAG, lane_row if IN_REGISTERS else described, consume)
 
 
