@@ -27,15 +27,9 @@ tma = importlib.import_module("lessons.07_hopper.hgemm_tma")
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M = tma.BLOCK_M, tma.BLOCK_N, tma.BLOCK_K, tma.GROUP_M
-MMA_M, ROW, BYTES, EIGHT_ROWS, PANEL = tma.MMA_M, tma.ROW, tma.BYTES, tma.EIGHT_ROWS, tma.PANEL
-A_SIZE, STAGES, STAGE, STAGE_BYTES, SHARED_BYTES = (
-    tma.A_SIZE,
-    tma.STAGES,
-    tma.STAGE,
-    tma.STAGE_BYTES,
-    tma.SHARED_BYTES,
-)
-PARTS, PART, ACC = tma.PARTS, tma.PART, tma.ACC
+MMA_M, ROW, BYTES, EIGHT_ROWS, PANEL, PARTS = tma.MMA_M, tma.ROW, tma.BYTES, tma.EIGHT_ROWS, tma.PANEL, tma.PARTS
+A_SIZE, STAGES, STAGE, PART, ACC = tma.A_SIZE, tma.STAGES, tma.STAGE, tma.PART, tma.ACC
+STAGE_BYTES, SHARED_BYTES = tma.STAGE_BYTES, tma.SHARED_BYTES
 FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
 CONSUMERS = BLOCK_M // MMA_M  # warpgroups
 THREADS = (1 + CONSUMERS) * 128
