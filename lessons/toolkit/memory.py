@@ -331,27 +331,6 @@ def load4_guarded(registers, i, array, row, column, wide):
 
 
 @pasted
-def copy1_guarded(shared, i, array, row, column):
-    """copy1_async of array[row, column], or zero outside."""
-    rows, columns = array.shape
-    if row < rows and column < columns:
-        copy1_async(shared, i, array, row * columns + column)
-    else:
-        shared[i] = float32(0.0)
-
-
-@pasted
-def copy4_guarded(shared, i, array, row, column, wide):
-    """copy4_async of array[row, column:column+4], zeros outside; one by one unless rows are aligned."""
-    rows, columns = array.shape
-    if wide and row < rows and column < columns:
-        copy4_async(shared, i, array, row * columns + column)
-    else:
-        for v in range(VECTOR):
-            copy1_guarded(shared, i + v, array, row, column + v)
-
-
-@pasted
 def load1_guarded(tile, i, array, row, column):
     """tile[i] = array[row, column], or zero outside, at once."""
     rows, columns = array.shape
