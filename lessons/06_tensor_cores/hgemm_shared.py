@@ -52,34 +52,6 @@ def place(row, column, columns):
 
 
 @inlined
-def stage_tile(tile, rows, columns, array, row0, column0, wide):
-    """Start tile = `rows` x `columns` of the array, from (row0, column0) on; what lies outside counts as zero."""
-    thread = uint32(cuda.threadIdx.x)
-    if wide:
-        for start in range(0, rows * columns, HALVES * THREADS):
-            at = uint32(start) + thread * uint32(HALVES)
-            row, column = at // uint32(columns), at % uint32(columns)
-            copy8_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column, True)
-    else:
-        for start in range(0, rows * columns, THREADS):
-            row, column = (uint32(start) + thread) // uint32(columns), (uint32(start) + thread) % uint32(columns)
-            load1_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column)
-
-
-@inlined
-def load_fragments(a_tile, b_tile, warp_m, warp_n, k, a_frag, b_frag):
-    """Sixteen k of the tiles to fragments: lanes 0-15 name rows, lanes 16-31 the same rows eight columns further."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, column = lane % uint32(16), lane // uint32(16) * uint32(8)
-    for i in range(ROWS):
-        m = warp_m + uint32(i * MMA_M) + row
-        ldmatrix4(a_frag, i * 8, a_tile, place(m, k + column, uint32(BLOCK_K)))
-    for j in range(0, COLUMNS, 2):
-        n = warp_n + uint32(j * MMA_N) + column
-        ldmatrix4_transposed(b_frag, j * 4, b_tile, place(k + row, n, uint32(BLOCK_N)))
-
-
-@inlined
 def multiply(a_frag, b_frag, acc):
     for i in range(ROWS):
         for j in range(COLUMNS):
@@ -96,46 +68,80 @@ def store_row(c, m, n, acc, first, paired):
         store2_guarded(c, m + 8, n + j * MMA_N, acc, first + uint32(4 * j + 2), paired)
 
 
-@jit(THREADS, BLOCKS_PER_SM)
-@unroll
-def hgemm_shared(a, b, c, wide, paired):
-    a_tile = half_array(A_SIZE)
-    b_tile = half_array(B_SIZE)
-    a_frag = cuda.local.array(A_FRAG, float16)
-    b_frag = cuda.local.array(B_FRAG, float16)
-    acc = cuda.local.array(ACC, float32)
-    K = a.shape[1]
+def specialise(place):
+    """Build the kernel for tiles in which `place` says where elements lie."""
 
-    # locate
-    warp = uint32(cuda.threadIdx.x) // uint32(32)
-    warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
-    m0 = cuda.blockIdx.y * BLOCK_M
-    n0 = cuda.blockIdx.x * BLOCK_N
+    @inlined
+    def stage_tile(tile, rows, columns, array, row0, column0, wide):
+        """Start tile = `rows` x `columns` of the array, from (row0, column0) on; what lies outside counts as zero."""
+        thread = uint32(cuda.threadIdx.x)
+        if wide:
+            for start in range(0, rows * columns, HALVES * THREADS):
+                at = uint32(start) + thread * uint32(HALVES)
+                row, column = at // uint32(columns), at % uint32(columns)
+                copy8_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column, True)
+        else:
+            for start in range(0, rows * columns, THREADS):
+                row, column = (uint32(start) + thread) // uint32(columns), (uint32(start) + thread) % uint32(columns)
+                load1_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column)
 
-    for i in unrolled(ROWS):
-        for j in range(ACC_ROW):
-            acc[i * ACC_ROW + j] = float32(0.0)
-    for k0 in range(0, K, BLOCK_K):
-        # stage
-        stage_tile(a_tile, BLOCK_M, BLOCK_K, a, m0, k0, wide)
-        stage_tile(b_tile, BLOCK_K, BLOCK_N, b, k0, n0, wide)
-        commit_group()
-        wait_group(0)
-        cuda.syncthreads()
+    @inlined
+    def load_fragments(a_tile, b_tile, warp_m, warp_n, k, a_frag, b_frag):
+        """Sixteen k of the tiles to fragments: lanes 0-15 name rows, lanes 16-31 the same eight columns further."""
+        lane = uint32(cuda.threadIdx.x) % uint32(32)
+        row, column = lane % uint32(16), lane // uint32(16) * uint32(8)
+        for i in range(ROWS):
+            m = warp_m + uint32(i * MMA_M) + row
+            ldmatrix4(a_frag, i * 8, a_tile, place(m, k + column, uint32(BLOCK_K)))
+        for j in range(0, COLUMNS, 2):
+            n = warp_n + uint32(j * MMA_N) + column
+            ldmatrix4_transposed(b_frag, j * 4, b_tile, place(k + row, n, uint32(BLOCK_N)))
 
-        # multiply
-        for k in unrolled(K_STEPS):
-            load_fragments(a_tile, b_tile, warp_m, warp_n, uint32(k * MMA_K), a_frag, b_frag)
-            multiply(a_frag, b_frag, acc)
-        cuda.syncthreads()
+    @jit(THREADS, BLOCKS_PER_SM)
+    @unroll
+    def hgemm_shared(a, b, c, wide, paired):
+        a_tile = half_array(A_SIZE)
+        b_tile = half_array(B_SIZE)
+        a_frag = cuda.local.array(A_FRAG, float16)
+        b_frag = cuda.local.array(B_FRAG, float16)
+        acc = cuda.local.array(ACC, float32)
+        K = a.shape[1]
 
-    # store
-    for i in unrolled(ROWS):
-        store_row(c, m0 + warp_m + i * MMA_M, n0 + warp_n, acc, uint32(i * ACC_ROW), paired)
+        # locate
+        warp = uint32(cuda.threadIdx.x) // uint32(32)
+        warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
+        m0 = cuda.blockIdx.y * BLOCK_M
+        n0 = cuda.blockIdx.x * BLOCK_N
+
+        for i in unrolled(ROWS):
+            for j in range(ACC_ROW):
+                acc[i * ACC_ROW + j] = float32(0.0)
+        for k0 in range(0, K, BLOCK_K):
+            # stage
+            stage_tile(a_tile, BLOCK_M, BLOCK_K, a, m0, k0, wide)
+            stage_tile(b_tile, BLOCK_K, BLOCK_N, b, k0, n0, wide)
+            commit_group()
+            wait_group(0)
+            cuda.syncthreads()
+
+            # multiply
+            for k in unrolled(K_STEPS):
+                load_fragments(a_tile, b_tile, warp_m, warp_n, uint32(k * MMA_K), a_frag, b_frag)
+                multiply(a_frag, b_frag, acc)
+            cuda.syncthreads()
+
+        # store
+        for i in unrolled(ROWS):
+            store_row(c, m0 + warp_m + i * MMA_M, n0 + warp_n, acc, uint32(i * ACC_ROW), paired)
+
+    return hgemm_shared
 
 
-def launch(a, b, c):
+hgemm_shared = specialise(place)
+
+
+def launch(a, b, c, kernel=hgemm_shared):
     M, N = c.shape
     wide, paired = aligned(a, b), aligned(c, to=4)
     for rows, grid in row_slices(M, N, BLOCK_M, BLOCK_N):
-        hgemm_shared[grid, THREADS](a[rows], b, c[rows], wide, paired)
+        kernel[grid, THREADS](a[rows], b, c[rows], wide, paired)

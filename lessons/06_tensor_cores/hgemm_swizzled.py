@@ -8,40 +8,16 @@ Loads per FMA: as in hgemm_shared; each takes an eighth of the wavefronts.
 Run: python -m lessons.06_tensor_cores hgemm_swizzled
 """
 
-from numba import cuda, float32, uint32
-from numba.types import float16
+import importlib
 
-from lessons.toolkit.grid import jit, row_slices
-from lessons.toolkit.memory import (
-    HALVES,
-    aligned,
-    commit_group,
-    copy8_guarded,
-    half_array,
-    load1_guarded,
-    store2_guarded,
-    wait_group,
-)
-from lessons.toolkit.mma import ldmatrix4, ldmatrix4_transposed, mma_m16n8k16
-from lessons.toolkit.unroll import inlined, unroll, unrolled
+from numba import uint32
+
+from lessons.toolkit.memory import HALVES
+from lessons.toolkit.unroll import inlined
+
+shared = importlib.import_module("lessons.06_tensor_cores.hgemm_shared")
 
 REQUIRES = "8.0"
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
-WARP_M, WARP_N = 64, 32
-BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
-TUNABLES = {"BLOCK_M": (64, 128), "BLOCK_N": (64, 128), "WARP_M": (32, 64), "WARP_N": (32, 64)}
-
-MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
-if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, these of 16, {BLOCK_K=} of 64")
-WARPS_N = BLOCK_N // WARP_N
-THREADS = BLOCK_M // WARP_M * WARPS_N * 32
-A_SIZE, B_SIZE = BLOCK_M * BLOCK_K, BLOCK_K * BLOCK_N
-if THREADS > 1024 or A_SIZE % (HALVES * THREADS) or B_SIZE % (HALVES * THREADS):
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
-A_FRAG, B_FRAG, ACC = ROWS * 8, COLUMNS * 4, ROWS * ACC_ROW
 
 
 @inlined
@@ -50,91 +26,8 @@ def place(row, column, columns):
     return row * columns + (column ^ row % uint32(8) * uint32(HALVES))
 
 
-@inlined
-def stage_tile(tile, rows, columns, array, row0, column0, wide):
-    """Start tile = `rows` x `columns` of the array, from (row0, column0) on; what lies outside counts as zero."""
-    thread = uint32(cuda.threadIdx.x)
-    if wide:
-        for start in range(0, rows * columns, HALVES * THREADS):
-            at = uint32(start) + thread * uint32(HALVES)
-            row, column = at // uint32(columns), at % uint32(columns)
-            copy8_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column, True)
-    else:
-        for start in range(0, rows * columns, THREADS):
-            row, column = (uint32(start) + thread) // uint32(columns), (uint32(start) + thread) % uint32(columns)
-            load1_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column)
-
-
-@inlined
-def load_fragments(a_tile, b_tile, warp_m, warp_n, k, a_frag, b_frag):
-    """Sixteen k of the tiles to fragments: lanes 0-15 name rows, lanes 16-31 the same rows eight columns further."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, column = lane % uint32(16), lane // uint32(16) * uint32(8)
-    for i in range(ROWS):
-        m = warp_m + uint32(i * MMA_M) + row
-        ldmatrix4(a_frag, i * 8, a_tile, place(m, k + column, uint32(BLOCK_K)))
-    for j in range(0, COLUMNS, 2):
-        n = warp_n + uint32(j * MMA_N) + column
-        ldmatrix4_transposed(b_frag, j * 4, b_tile, place(k + row, n, uint32(BLOCK_N)))
-
-
-@inlined
-def multiply(a_frag, b_frag, acc):
-    for i in range(ROWS):
-        for j in range(COLUMNS):
-            mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, i * 8, b_frag, j * 4)
-
-
-@inlined
-def store_row(c, m, n, acc, first, paired):
-    """A row of a warp's instructions, 16 rows of C from (m, n) on, from acc[first] on."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
-    for j in range(COLUMNS):
-        store2_guarded(c, m, n + j * MMA_N, acc, first + uint32(4 * j), paired)
-        store2_guarded(c, m + 8, n + j * MMA_N, acc, first + uint32(4 * j + 2), paired)
-
-
-@jit(THREADS, BLOCKS_PER_SM)
-@unroll
-def hgemm_swizzled(a, b, c, wide, paired):
-    a_tile = half_array(A_SIZE)
-    b_tile = half_array(B_SIZE)
-    a_frag = cuda.local.array(A_FRAG, float16)
-    b_frag = cuda.local.array(B_FRAG, float16)
-    acc = cuda.local.array(ACC, float32)
-    K = a.shape[1]
-
-    # locate
-    warp = uint32(cuda.threadIdx.x) // uint32(32)
-    warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
-    m0 = cuda.blockIdx.y * BLOCK_M
-    n0 = cuda.blockIdx.x * BLOCK_N
-
-    for i in unrolled(ROWS):
-        for j in range(ACC_ROW):
-            acc[i * ACC_ROW + j] = float32(0.0)
-    for k0 in range(0, K, BLOCK_K):
-        # stage
-        stage_tile(a_tile, BLOCK_M, BLOCK_K, a, m0, k0, wide)
-        stage_tile(b_tile, BLOCK_K, BLOCK_N, b, k0, n0, wide)
-        commit_group()
-        wait_group(0)
-        cuda.syncthreads()
-
-        # multiply
-        for k in unrolled(K_STEPS):
-            load_fragments(a_tile, b_tile, warp_m, warp_n, uint32(k * MMA_K), a_frag, b_frag)
-            multiply(a_frag, b_frag, acc)
-        cuda.syncthreads()
-
-    # store
-    for i in unrolled(ROWS):
-        store_row(c, m0 + warp_m + i * MMA_M, n0 + warp_n, acc, uint32(i * ACC_ROW), paired)
+hgemm_swizzled = shared.specialise(place)
 
 
 def launch(a, b, c):
-    M, N = c.shape
-    wide, paired = aligned(a, b), aligned(c, to=4)
-    for rows, grid in row_slices(M, N, BLOCK_M, BLOCK_N):
-        hgemm_swizzled[grid, THREADS](a[rows], b, c[rows], wide, paired)
+    shared.launch(a, b, c, hgemm_swizzled)

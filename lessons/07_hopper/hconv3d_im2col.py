@@ -52,8 +52,9 @@ def shipped(problem, kind=FP16):
 def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
     BYTES, _, value, all_tiles, _, _, leave_part, _, sum_type = kind
-    layout = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
-    STAGES, THREADS, MANY, A_SIZE, B_SIZE, STAGE, STAYING, LEAVING, TOTAL = layout
+    found = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
+    STAGES, THREADS, MANY, STAGE, STAYING, LEAVING, TOTAL = found
+    A_SIZE = BLOCK_M * BLOCK_K  # values of a tile of x
     BANDS = BLOCK_M // CONSUMERS // MMA_M  # instructions that tile a consumer's rows
     BAND_ROWS, STAGE_BYTES = BANDS * MMA_M, BYTES * STAGE
     SLAB = WARP_M * kind.row
@@ -61,8 +62,9 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     PARTS = BLOCK_N // kind.row  # boxes that a row of results leaves in
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
     leave = stores.leaving(leave_part, kind.row, PARTS, PENDING)
-    next_channels, stay = multiplying.walking(BLOCK_K), multiplying.staying(layout, BYTES, BLOCK_K, RESIDENT)
-    ACC, FRAG, rows_at, consume = multiplying.products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
+    next_channels = multiplying.walking(BLOCK_K)
+    stay = multiplying.staying(STAYING, BLOCK_N, BLOCK_K, BYTES, RESIDENT)
+    ACC, FRAG, rows_at, consume = multiplying.products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
 
     @inlined
     def locate(tile, blocks_n):

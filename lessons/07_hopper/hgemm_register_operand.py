@@ -20,33 +20,26 @@ from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.mma import ldmatrix4
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+tma = importlib.import_module("lessons.07_hopper.hgemm_tma")
+wgmma = importlib.import_module("lessons.07_hopper.hgemm_wgmma")
 stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
-following, load_tiles, leave = stores.following, stores.load_tiles, stores.leave
+produce, leave, locate = stores.produce, stores.leave, stores.locate
 
 REQUIRES = "9.0a"
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
-STAGES = 4  # pairs of tiles in shared memory
-GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
-FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
-TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
-
-MMA_M, MMA_K, ROW, BYTES = stores.MMA_M, stores.MMA_K, stores.ROW, stores.BYTES
+BLOCK_M, BLOCK_N, BLOCK_K = stores.BLOCK_M, stores.BLOCK_N, stores.BLOCK_K
+ROW, BYTES, EIGHT_ROWS, PANEL, A_SIZE = stores.ROW, stores.BYTES, stores.EIGHT_ROWS, stores.PANEL, stores.A_SIZE
+STAGES, STAGE, LEAVING, SHARED_BYTES = stores.STAGES, stores.STAGE, stores.LEAVING, stores.SHARED_BYTES
+CONSUMERS, THREADS, FEW, MANY = stores.CONSUMERS, stores.THREADS, stores.FEW, stores.MANY
+WARP_M, SLAB, SLABS = stores.WARP_M, stores.SLAB, stores.SLABS
+PARTS, PART, ACC, MMA_K = stores.PARTS, stores.PART, stores.ACC, wgmma.MMA_K
+STAGE_BYTES, K_STEPS, B_STEP = wgmma.STAGE_BYTES, wgmma.K_STEPS, wgmma.B_STEP
 MAPS = Maps()
-if (BLOCK_M, BLOCK_N, BLOCK_K) != (stores.BLOCK_M, stores.BLOCK_N, stores.BLOCK_K) or STAGES < 2:
-    raise ValueError(f"{BLOCK_M=}, {BLOCK_N=}, {BLOCK_K=} must be those of hgemm_tma_stores, {STAGES=} 2 or more")
-CONSUMERS, THREADS = stores.CONSUMERS, stores.THREADS
-A_SIZE, STAGE, STAGE_BYTES = stores.A_SIZE, stores.STAGE, stores.STAGE_BYTES
-WARP_M, SLAB, SLABS, EIGHT_ROWS = stores.WARP_M, stores.SLAB, stores.SLABS, stores.EIGHT_ROWS
-PANEL, K_STEPS, B_STEP = stores.PANEL, stores.K_STEPS, stores.B_STEP
-PARTS, PART, ACC = stores.PARTS, stores.PART, stores.ACC
-LEAVING = STAGES * STAGE  # where slabs lie
-SHARED_BYTES = BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
 FRAG = WARP_M * BLOCK_K // 32  # values of A that a thread has of a stage
 SETS = 2  # of their registers: the unit reads one while the other is loaded
-locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
 
 
 @inlined
@@ -54,6 +47,51 @@ def load_fragments(frag, first, tiles, at):
     """The warp's 16 rows of a tile of A to frag[first] on; the lane's row begins at tiles[at], swizzled."""
     for k in range(K_STEPS):
         ldmatrix4(frag, first + 8 * k, tiles, at ^ uint32(k * MMA_K))
+
+
+@pasted
+@unroll
+def start(acc, frag, s, tiles, stage, step, a_at, b_at):
+    """Start a stage's products, A in set s of the registers."""
+    load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
+    hopper.wgmma_fence()
+    moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+    for k in unrolled(K_STEPS):
+        b_k = b_at + moved + uint64(k * B_STEP)
+        hopper.wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
+
+
+def consuming(start, following, STAGES, SETS):
+    """Build a consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity."""
+
+    @pasted
+    @unroll
+    def consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane):
+        before = stage
+        for begin in range(0, steps, SETS):
+            for s in unrolled(SETS):
+                if SETS == 1 or begin + s < steps:
+                    hopper.barrier_wait(filled, stage, parity)
+
+                    # multiply: started here; the one before it has ended, and its stage may be filled again
+                    start(acc, frag, s, tiles, stage, begin + s, a_at, b_at)
+                    hopper.wgmma_commit()
+                    hopper.wgmma_wait(1)
+                    cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so
+                    if begin + s > 0 and lane == 0:
+                        hopper.barrier_arrive(emptied, before)
+                    before = stage
+                    stage, parity = following(stage, parity, STAGES)
+        hopper.wgmma_wait(0)
+        cuda.syncwarp()
+        if lane == 0:
+            hopper.barrier_arrive(emptied, before)
+        return stage, parity
+
+    return consume
+
+
+consume = consuming(start, tma.following, STAGES, SETS)
 
 
 @jit(THREADS)
@@ -64,7 +102,7 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
     acc = cuda.local.array(ACC, float32)
     frag = cuda.local.array(SETS * FRAG, float16)
     blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
-    first, end, blocks = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x
+    turns = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x  # the block's first tile, where they end, a step
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
     thread = uint32(cuda.threadIdx.x)
     warpgroup = thread // uint32(128)
@@ -73,17 +111,11 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
         hopper.publish_barriers()
     cuda.syncthreads()
 
-    stage, parity = uint32(0), uint32(0)
     if warpgroup == uint32(CONSUMERS):
         # stage: one thread, whenever a stage is empty
         hopper.give_registers(FEW)
         if thread == uint32(CONSUMERS * 128):
-            for tile in range(int32(first), int32(end), int32(blocks)):
-                m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
-                for step in range(steps):
-                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
-                    load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
-                    stage, parity = following(stage, parity, STAGES)
+            produce(tiles, filled, emptied, a_map, b_map, turns, blocks_m, blocks_n, steps)
     else:
         hopper.take_registers(MANY)
         # locate: where in the tile of A the lane's row lies, the first tile of B, and where the warp's sums leave
@@ -91,36 +123,13 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
         row, right = warp * uint32(WARP_M) + lane % uint32(16), lane // uint32(16)
         a_at = row * uint32(ROW) + (right ^ row % uint32(8)) * uint32(8)
         b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
-        own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
-        for tile in range(int32(first), int32(end), int32(blocks)):
+        own, stage, parity = uint32(LEAVING) + warp * uint32(SLABS * SLAB), uint32(0), uint32(0)
+        for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
             m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
             for part in unrolled(PARTS):
                 for j in range(PART):
                     acc[part * PART + j] = float32(0.0)
-            before = stage
-            for begin in range(0, steps, SETS):
-                for s in unrolled(SETS):
-                    if begin + s < steps:
-                        hopper.barrier_wait(filled, stage, parity)
-
-                        # multiply: started here; the one before it has ended, and its stage may be filled again
-                        load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
-                        hopper.wgmma_fence()
-                        moved = uint64(stage * uint32(STAGE_BYTES >> 4))
-                        for k in unrolled(K_STEPS):
-                            b_k = b_at + moved + uint64(k * B_STEP)
-                            hopper.wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
-                        hopper.wgmma_commit()
-                        hopper.wgmma_wait(1)
-                        cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so
-                        if begin + s > 0 and lane == 0:
-                            hopper.barrier_arrive(emptied, before)
-                        before = stage
-                        stage, parity = following(stage, parity, STAGES)
-            hopper.wgmma_wait(0)
-            cuda.syncwarp()
-            if lane == 0:
-                hopper.barrier_arrive(emptied, before)
+            stage, parity = consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane)
 
             # store
             leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)

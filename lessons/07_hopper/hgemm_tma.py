@@ -22,32 +22,15 @@ from lessons.toolkit.pasted import walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+wgmma = importlib.import_module("lessons.07_hopper.hgemm_wgmma")
 
 REQUIRES = "9.0a"
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
-STAGES = 4  # pairs of tiles in shared memory
-GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
-TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
-
-MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
-ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M = wgmma.BLOCK_M, wgmma.BLOCK_N, wgmma.BLOCK_K, wgmma.STAGES, wgmma.GROUP_M
+MMA_M, ROW, BYTES, EIGHT_ROWS, PANEL = wgmma.MMA_M, wgmma.ROW, wgmma.BYTES, wgmma.EIGHT_ROWS, wgmma.PANEL
+THREADS, A_SIZE, STAGE, AHEAD = wgmma.THREADS, wgmma.A_SIZE, wgmma.STAGE, wgmma.AHEAD
+STAGE_BYTES, SHARED_BYTES = wgmma.STAGE_BYTES, wgmma.SHARED_BYTES
+PARTS, PART, ACC, multiply = wgmma.PARTS, wgmma.PART, wgmma.ACC, wgmma.multiply
 MAPS = Maps()
-if BLOCK_M % MMA_M or BLOCK_N % MMA_N or MMA_N % ROW or BLOCK_K != ROW or STAGES < 2:
-    raise ValueError(
-        f"{BLOCK_M=} must be a multiple of 64, {BLOCK_N=} of {MMA_N=}, that of 64, {BLOCK_K=} 64, {STAGES=} 2 or more"
-    )
-THREADS = BLOCK_M // MMA_M * 128
-A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
-AHEAD = (STAGES - 1) * BLOCK_K
-BYTES = 2  # of a value
-STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * STAGES * STAGE
-EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
-PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
-K_STEPS = BLOCK_K // MMA_K
-A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
-N_STEP = MMA_N // ROW * PANEL * BYTES >> 4  # from one instruction's columns to the next one's
-PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
-ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
 
 
 @inlined
@@ -106,14 +89,8 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         hopper.barrier_wait(arrived, stage, parity)
 
         # multiply: started here, it runs on while the copy engine is asked
-        hopper.wgmma_fence()
         moved = uint64(stage * uint32(STAGE_BYTES >> 4))
-        for k in unrolled(K_STEPS):
-            a_k = a_at + moved + uint64(k * A_STEP)
-            for j in unrolled(BLOCK_N // MMA_N):
-                b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
-                hopper.wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
-        hopper.wgmma_commit()
+        multiply(acc, tiles, a_at, b_at, moved)
 
         # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
         if thread == 0 and k0 + AHEAD < K:

@@ -11,7 +11,7 @@ Run: python -m lessons.07_hopper hgemm_tma_stores
 
 import importlib
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
@@ -21,39 +21,20 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 specialised = importlib.import_module("lessons.07_hopper.hgemm_specialised")
-following, load_tiles = specialised.following, specialised.load_tiles
+produce, consume, locate = specialised.produce, specialised.consume, specialised.locate
 
 REQUIRES = "9.0a"
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
-STAGES = 4  # pairs of tiles in shared memory
-GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
-FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
-TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
-
-MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
-ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+BLOCK_M, BLOCK_N, BLOCK_K = specialised.BLOCK_M, specialised.BLOCK_N, specialised.BLOCK_K
+MMA_M, ROW, BYTES, EIGHT_ROWS = specialised.MMA_M, specialised.ROW, specialised.BYTES, specialised.EIGHT_ROWS
+A_SIZE, STAGES, STAGE, PANEL = specialised.A_SIZE, specialised.STAGES, specialised.STAGE, specialised.PANEL
+PARTS, PART, ACC = specialised.PARTS, specialised.PART, specialised.ACC
+CONSUMERS, THREADS, FEW, MANY = specialised.CONSUMERS, specialised.THREADS, specialised.FEW, specialised.MANY
 MAPS = Maps()
-if BLOCK_M != 2 * MMA_M or BLOCK_N % MMA_N or MMA_N % (2 * ROW) or BLOCK_K != ROW or STAGES < 2:
-    raise ValueError(
-        f"{BLOCK_M=} must be 128, {BLOCK_N=} of {MMA_N=}, that of 128, {BLOCK_K=} 64, {STAGES=} 2 or more"
-    )
-CONSUMERS = BLOCK_M // MMA_M  # warpgroups
-THREADS = (1 + CONSUMERS) * 128
-A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
-BYTES = 2  # of a value
 WARP_M = 16  # rows of results of a warp
 SLAB = WARP_M * ROW  # 64 columns of them, on their way through shared memory
 SLABS = 2  # of a warp: one is written while the other one leaves; a divisor of a tile's, so that they take turns
 LEAVING = STAGES * STAGE  # where slabs lie
-STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
-EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
-PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
-K_STEPS = BLOCK_K // MMA_K
-A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
-N_STEP = MMA_N // ROW * PANEL * BYTES >> 4  # from one instruction's columns to the next one's
-PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
-ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
-locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
+SHARED_BYTES = BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
 
 
 @inlined
@@ -104,7 +85,7 @@ def hgemm_tma_stores(a_map, b_map, c_map, M, N, K):
     filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
     blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
-    first, end, blocks = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x
+    turns = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x  # the block's first tile, where they end, a step
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
     thread = uint32(cuda.threadIdx.x)
     warpgroup = thread // uint32(128)
@@ -113,50 +94,24 @@ def hgemm_tma_stores(a_map, b_map, c_map, M, N, K):
         hopper.publish_barriers()
     cuda.syncthreads()
 
-    stage, parity = uint32(0), uint32(0)
     if warpgroup == uint32(CONSUMERS):
         # stage: one thread, whenever a stage is empty
         hopper.give_registers(FEW)
         if thread == uint32(CONSUMERS * 128):
-            for tile in range(int32(first), int32(end), int32(blocks)):
-                m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
-                for step in range(steps):
-                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
-                    load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
-                    stage, parity = following(stage, parity, STAGES)
+            produce(tiles, filled, emptied, a_map, b_map, turns, blocks_m, blocks_n, steps)
     else:
         hopper.take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, and where the warp's sums leave
         a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
         b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
         leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)
-        own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
-        for tile in range(int32(first), int32(end), int32(blocks)):
+        own, stage, parity = uint32(LEAVING) + warp * uint32(SLABS * SLAB), uint32(0), uint32(0)
+        for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
             m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
             for part in unrolled(PARTS):
                 for j in range(PART):
                     acc[part * PART + j] = float32(0.0)
-            before = stage
-            for step in range(steps):
-                hopper.barrier_wait(filled, stage, parity)
-
-                # multiply: started here; the one before it has ended, and its stage may be filled again
-                hopper.wgmma_fence()
-                moved = uint64(stage * uint32(STAGE_BYTES >> 4))
-                for k in unrolled(K_STEPS):
-                    a_k = a_at + moved + uint64(k * A_STEP)
-                    for j in unrolled(BLOCK_N // MMA_N):
-                        b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
-                        hopper.wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
-                hopper.wgmma_commit()
-                hopper.wgmma_wait(1)
-                if leads and step > 0:
-                    hopper.barrier_arrive(emptied, before)
-                before = stage
-                stage, parity = following(stage, parity, STAGES)
-            hopper.wgmma_wait(0)
-            if leads:
-                hopper.barrier_arrive(emptied, before)
+            stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
 
             # store
             leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)

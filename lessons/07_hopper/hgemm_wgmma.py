@@ -16,7 +16,7 @@ from numba import cuda, float32, uint32, uint64
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import aligned, commit_group, wait_group
-from lessons.toolkit.pasted import walk
+from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import unroll, unrolled
 
 copying = import_module("lessons.07_hopper.helpers.copied_panels").copying
@@ -25,13 +25,13 @@ REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
 STAGES = 4  # pairs of tiles in shared memory
 GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
-TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
+TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
-MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
+MMA_M, MMA_N, MMA_K = 64, BLOCK_N, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
-if BLOCK_M % MMA_M or BLOCK_N % MMA_N or MMA_N % ROW or BLOCK_K != ROW or STAGES < 2:
+if BLOCK_M % MMA_M or BLOCK_N not in (64, 128, 192, 256) or BLOCK_K != ROW or STAGES < 2:
     raise ValueError(
-        f"{BLOCK_M=} must be a multiple of 64, {BLOCK_N=} of {MMA_N=}, that of 64, {BLOCK_K=} 64, {STAGES=} 2 or more"
+        f"{BLOCK_M=} and {BLOCK_N=}, up to 256, must be multiples of 64, {BLOCK_K=} 64, {STAGES=} 2 or more"
     )
 THREADS = BLOCK_M // MMA_M * 128
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
@@ -43,9 +43,25 @@ EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
 PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
 K_STEPS = BLOCK_K // MMA_K
 A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
-N_STEP = MMA_N // ROW * PANEL * BYTES >> 4  # from one instruction's columns to the next one's
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
-ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
+ACC = PARTS * PART  # sums of a thread
+
+
+def multiplying(wgmma, N, K_STEPS, A_STEP, B_STEP):
+    """Build the device function that starts a stage's products; descriptors a and b, moved on, say where they lie."""
+
+    @pasted
+    @unroll
+    def multiply(acc, tiles, a, b, moved):
+        hopper.wgmma_fence()
+        for k in unrolled(K_STEPS):
+            wgmma(acc, 0, tiles, a + (moved + uint64(k * A_STEP)), b + (moved + uint64(k * B_STEP)), N)
+        hopper.wgmma_commit()
+
+    return multiply
+
+
+multiply = multiplying(hopper.wgmma_f16_rows, MMA_N, K_STEPS, A_STEP, B_STEP)
 
 
 @lru_cache
@@ -92,14 +108,8 @@ def specialise(full):
             cuda.syncthreads()
 
             # multiply: started here, it runs on while copies start
-            hopper.wgmma_fence()
             moved = uint64(read * uint32(BYTES) >> uint32(4))
-            for k in unrolled(K_STEPS):
-                a_k = a_at + moved + uint64(k * A_STEP)
-                for j in unrolled(BLOCK_N // MMA_N):
-                    b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
-                    hopper.wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
-            hopper.wgmma_commit()
+            multiply(acc, tiles, a_at, b_at, moved)
 
             # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
             if k0 + AHEAD < K:

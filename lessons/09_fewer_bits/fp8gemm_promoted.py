@@ -33,32 +33,42 @@ prepare, workspace = fp8gemm_wgmma.prepare, fp8gemm_wgmma.workspace
 
 
 @pasted
-@unroll
-def consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
-    """A consumer's loop over the `steps` stages of a tile of C; it returns the next stage, and its parity."""
-    part = cuda.local.array(PART, float32)
-    for _ in range(steps):
-        hopper.barrier_wait(filled, stage, parity)
-        moved = uint64(stage * uint32(STAGE >> 4))
-        for half in unrolled(HALVES):
-            # multiply: the first instruction takes the place of what the parts held
-            hopper.wgmma_fence()
-            for k in unrolled(K_STEPS):
-                along = moved + uint64(k * K_STEP)
-                hopper.wgmma_e4m3(part, 0, tiles, a_at + along, b_at + along + uint64(half * N_STEP), MMA_N, k > 0)
-            hopper.wgmma_commit()
-            hopper.wgmma_wait(0)
-            if half == HALVES - 1 and leads:
-                hopper.barrier_arrive(emptied, stage)
-
-            # promote: the parts become float32 sums
-            for j in range(PART):
-                acc[half * PART + j] += part[j]
-        stage, parity = hopper.next_stage(stage, parity, STAGES)
-    return stage, parity
+def promote(acc, part, half):
+    for j in range(PART):
+        acc[half * PART + j] += part[j]
 
 
-PROMOTED = eight_bits.Kind(float32, hopper.float_tiles, consume)
+def consuming(promote):
+    """Build a consumer's loop over the `steps` stages of a tile of C; it returns the next stage, and its parity."""
+
+    @pasted
+    @unroll
+    def consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
+        part = cuda.local.array(PART, float32)
+        for _ in range(steps):
+            hopper.barrier_wait(filled, stage, parity)
+            moved = uint64(stage * uint32(STAGE >> 4))
+            for half in unrolled(HALVES):
+                # multiply: the first instruction takes the place of what the parts held
+                hopper.wgmma_fence()
+                for k in unrolled(K_STEPS):
+                    along = moved + uint64(k * K_STEP)
+                    a, b = a_at + along, b_at + along + uint64(half * N_STEP)
+                    hopper.wgmma_e4m3(part, 0, tiles, a, b, MMA_N, k > 0)
+                hopper.wgmma_commit()
+                hopper.wgmma_wait(0)
+                if half == HALVES - 1 and leads:
+                    hopper.barrier_arrive(emptied, stage)
+
+                # promote: the parts become float32 sums
+                promote(acc, part, half)
+            stage, parity = hopper.next_stage(stage, parity, STAGES)
+        return stage, parity
+
+    return consume
+
+
+PROMOTED = eight_bits.Kind(float32, hopper.float_tiles, consuming(promote))
 
 
 def launch(a, b_t, c, room=None):

@@ -18,16 +18,17 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda, int32, int64, uint32, uint64
+from numba import cuda, int32, int64, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
-from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.09_fewer_bits.igemm_mma")
+multiplying = importlib.import_module("lessons.07_hopper.hgemm_wgmma").multiplying
+specialised = importlib.import_module("lessons.07_hopper.hgemm_specialised")
 stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
 leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part  # of values of 4 bytes
 
@@ -81,35 +82,12 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
 
 
 def consuming(wgmma):
-    """Build a consumer's loop over the `steps` stages of a tile of C; it returns the next stage, and its parity."""
-
-    @pasted
-    @unroll
-    def consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
-        before = stage
-        for step in range(steps):
-            hopper.barrier_wait(filled, stage, parity)
-
-            # multiply: started here; the one before it has ended, and its stage may be filled again
-            hopper.wgmma_fence()
-            moved = uint64(stage * uint32(STAGE >> 4))
-            for k in unrolled(K_STEPS):
-                along = moved + uint64(k * K_STEP)
-                wgmma(acc, 0, tiles, a_at + along, b_at + along, BLOCK_N)
-            hopper.wgmma_commit()
-            hopper.wgmma_wait(1)
-            if leads and step > 0:
-                hopper.barrier_arrive(emptied, before)
-            before = stage
-            stage, parity = hopper.next_stage(stage, parity, STAGES)
-        hopper.wgmma_wait(0)
-        if leads:
-            hopper.barrier_arrive(emptied, before)
-        return stage, parity
-
-    return consume
+    """A consumer's loop over the stages of a tile of C, by this instruction."""
+    multiply = multiplying(wgmma, BLOCK_N, K_STEPS, K_STEP, K_STEP)
+    return specialised.consuming(multiply, hopper.next_stage, STAGES, STAGE)
 
 
+produce = specialised.producing(load_tiles, hopper.next_stage, locate, STAGES, ROW)
 S8 = Kind(int32, hopper.word_tiles, consuming(hopper.wgmma_s8))
 
 
@@ -125,7 +103,7 @@ def specialise(kind, boxes):
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         acc = cuda.local.array(ACC, value)
         blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
-        first, end, blocks = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x
+        turns = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x  # the block's first tile, where they end, a step
         steps = int32((K + BLOCK_K - 1) // BLOCK_K)
         thread = uint32(cuda.threadIdx.x)
         warpgroup = thread // uint32(128)
@@ -134,25 +112,19 @@ def specialise(kind, boxes):
             hopper.publish_barriers()
         cuda.syncthreads()
 
-        stage, parity = uint32(0), uint32(0)
         if warpgroup == uint32(CONSUMERS):
             # stage: one thread, whenever a stage is empty
             hopper.give_registers(FEW)
             if thread == uint32(CONSUMERS * 128):
-                for tile in range(int32(first), int32(end), int32(blocks)):
-                    m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
-                    for step in range(steps):
-                        hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
-                        load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(ROW))
-                        stage, parity = hopper.next_stage(stage, parity, STAGES)
+                produce(tiles, filled, emptied, a_map, b_map, turns, blocks_m, blocks_n, steps)
         else:
             hopper.take_registers(MANY)
             # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, where the warp's sums leave
             a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
             b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
             leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)
-            own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
-            for tile in range(int32(first), int32(end), int32(blocks)):
+            own, stage, parity = uint32(LEAVING) + warp * uint32(SLABS * SLAB), uint32(0), uint32(0)
+            for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
                 m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
                 for j in range(ACC):
                     acc[j] = value(0)

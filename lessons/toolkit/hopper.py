@@ -19,7 +19,7 @@ from numba.types import float16
 
 from lessons.toolkit import ptx
 from lessons.toolkit.grid import multiprocessors
-from lessons.toolkit.memory import store2_guarded
+from lessons.toolkit.memory import shared_arrays, store2_guarded
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.ptx import FLOAT, LONG, WORD
 from lessons.toolkit.unroll import inlined
@@ -30,19 +30,10 @@ PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before 
 # --- shared memory ---
 
 
-def _tiles(name, kind):
-    """Make the function that gives a kernel all of its dynamic shared memory as an array."""
-
-    def tiles():
-        return cuda.shared.array(0, kind, alignment=1024)
-
-    tiles.__name__, tiles.__doc__ = name, f"All of the dynamic shared memory as {kind}, from a 1024-byte boundary on."
-    return pasted(tiles)
-
-
-half_tiles = _tiles("half_tiles", float16)
-float_tiles = _tiles("float_tiles", float32)
-word_tiles = _tiles("word_tiles", int32)  # a word holds four int8, too
+# All of the dynamic shared memory, if it is not said how much
+half_tiles = shared_arrays("half_tiles", float16, 1024)
+float_tiles = shared_arrays("float_tiles", float32, 1024)
+word_tiles = shared_arrays("word_tiles", int32, 1024)  # a word holds four int8, too
 
 
 @ptx.instruction("fence.proxy.async.shared::cta;")

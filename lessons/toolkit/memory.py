@@ -53,7 +53,7 @@ def aligned(*arrays, to=16):
 def shared_arrays(name, kind, alignment):
     """Make the function by which a kernel gets an array of `kind` in shared memory, on a boundary of bytes."""
 
-    def array(size):
+    def array(size=0):
         return cuda.shared.array(size, kind, alignment=alignment)
 
     array.__name__, array.__doc__ = name, f"`size` {kind} of shared memory from a {alignment}-byte boundary on."
@@ -331,56 +331,32 @@ def load4_guarded(registers, i, array, row, column, wide):
 
 
 @pasted
-def copy1_guarded(shared, i, array, row, column):
-    """copy1_async of array[row, column], or zero outside."""
-    rows, columns = array.shape
-    if row < rows and column < columns:
-        copy1_async(shared, i, array, row * columns + column)
-    else:
-        shared[i] = float32(0.0)
-
-
-@pasted
-def copy4_guarded(shared, i, array, row, column, wide):
-    """copy4_async of array[row, column:column+4], zeros outside; one by one unless rows are aligned."""
-    rows, columns = array.shape
-    if wide and row < rows and column < columns:
-        copy4_async(shared, i, array, row * columns + column)
-    else:
-        for v in range(VECTOR):
-            copy1_guarded(shared, i + v, array, row, column + v)
-
-
-@pasted
 def load1_guarded(tile, i, array, row, column):
     """tile[i] = array[row, column], or zero outside, at once."""
     rows, columns = array.shape
     tile[i] = array[row, column] if row < rows and column < columns else to_half(float32(0.0))
 
 
-@pasted
-def copy8_guarded(tile, i, array, row, column, wide):
-    """copy8_async of array[row, column:column+8], zeros outside; one by one, and at once, unless rows are aligned."""
-    rows, columns = array.shape
-    if wide:
-        inside = row < rows and column < columns
-        copy8_or_zero(tile, i, array, row * columns + column if inside else 0, inside)
-    else:
-        for v in range(HALVES):
-            load1_guarded(tile, i + v, array, row, column + v)
+def _copy_guarded(copy_or_zero, count, become):
+    """Make the function that copies `count` neighbours of a row by this one, or singly unless rows are aligned."""
+
+    @pasted
+    def copy_guarded(tile, i, array, row, column, wide):
+        """Start tile[i:i+count] = array[row, column:column+count], zeros outside; at once unless rows are aligned."""
+        rows, columns = array.shape
+        if wide:
+            inside = row < rows and column < columns
+            copy_or_zero(tile, i, array, row * columns + column if inside else 0, inside)
+        else:
+            for v in range(count):
+                inside = row < rows and column + v < columns
+                tile[i + v] = array[row, column + v] if inside else become(float32(0.0))
+
+    return copy_guarded
 
 
-@pasted
-def copy16_guarded(tile, i, array, row, column, wide):
-    """copy16_async of array[row, column:column+16], zeros outside; one by one, at once, unless rows are aligned."""
-    rows, columns = array.shape
-    if wide:
-        inside = row < rows and column < columns
-        copy16_or_zero(tile, i, array, row * columns + column if inside else 0, inside)
-    else:
-        for v in range(INT8S):
-            inside = row < rows and column + v < columns
-            tile[i + v] = array[row, column + v] if inside else int8(0)
+copy8_guarded = _copy_guarded(copy8_or_zero, HALVES, to_half)
+copy16_guarded = _copy_guarded(copy16_or_zero, INT8S, int8)
 
 
 @pasted

@@ -1,15 +1,9 @@
 """Tensor cores of a warp: instructions that all its 32 lanes carry out together, and roundings to what these take.
 
-``mma_m16n8k16`` multiplies fragments: each of the 32 lanes holds a few elements of A, B and the sum. With
-``g = lane // 4``, the group, and ``t = lane % 4``, the member of it, a lane holds, in this order,
-
-- of A (16 x 16): (g, 2t) and its right neighbour, the same of row g + 8, then both again 8 columns on;
-- of B (16 x 8): (2t, g) and the element below it, then the same 8 rows on;
-- of the sum (16 x 8): (g, 2t) and its right neighbour, then the same of row g + 8.
-
-Those of other types tell of theirs below. All 32 lanes of a warp must come to such an instruction, and to
-``ldmatrix4`` and ``stmatrix4``, together. Arrays are addressed by one flat row-major offset. Compute capability 8.0
-or newer; ``stmatrix4``, transposed or not: 9.0 or newer.
+Products are of fragments: each of the 32 lanes holds a few elements of A, B and the sum, which depend on its group,
+``lane // 4``, and on which member of it the lane is, ``lane % 4``. All 32 lanes of a warp must come to such an
+instruction, and to ``ldmatrix4`` and ``stmatrix4``, together. Arrays are addressed by one flat row-major offset.
+Compute capability 8.0 or newer; ``stmatrix4``, transposed or not: 9.0 or newer.
 """
 
 from llvmlite import ir

@@ -1,10 +1,10 @@
-"""Exercise 06.8, write: fragments of TF32.
+"""Exercise 06.7, write: fragments of TF32.
 
 mma_m16n8k8 multiplies A (16 x 8) by B (8 x 8), float32 that counts as TF32. With group = lane // 4 and member =
 lane % 4, a lane's four values of A are (group, member), the one eight rows below, and both again four columns to the
 right; its two of B are (member, group) and the one four rows below. Load them, as precise as TF32 can be. What lies
 outside is zero.
-Grade: python -m common grade 06.8
+Grade: python -m common grade 06.7
 """
 
 from numba import cuda, float32

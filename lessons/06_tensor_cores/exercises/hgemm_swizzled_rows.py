@@ -1,10 +1,10 @@
-"""Exercise 06.4, write: a swizzle for rows of 64 bytes.
+"""Exercise 06.3, write: a swizzle for rows of 64 bytes.
 
 Two warps compute 32 x 16 of C. a_tile has rows of 32 float16, 64 bytes: four pieces of 16 bytes, and every second row
 begins in the same bank. ldmatrix4 reads eight rows at once, the same column of each. hgemm_swizzled lets pieces
 change places by row % 8, but here a row has four. Write place(row, column), the index of an element in the flat
 array, for columns that are multiples of 8: no wavefront too many, and no element unused.
-Grade: python -m common grade 06.4
+Grade: python -m common grade 06.3
 """
 
 from numba import cuda, float32

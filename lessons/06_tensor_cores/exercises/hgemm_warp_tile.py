@@ -1,9 +1,9 @@
-"""Exercise 06.10, write: one warp, 32 x 16 of C, from a blank file.
+"""Exercise 06.9, write: one warp, 32 x 16 of C, from a blank file.
 
 Write kernel and launch, for any M, N and K: each block is a warp and computes 32 x 16 elements of C, two fragments of
 A and two of B for each sixteen k, four products. No shared memory: at most 0.1 reads of global memory for each
 multiply-add, as the source is written.
-Grade: python -m common grade 06.10
+Grade: python -m common grade 06.9
 """
 
 from numba import cuda, float32

@@ -1,9 +1,9 @@
-"""Exercise 06.6, find the bug: the last tile arrives too late.
+"""Exercise 06.5, find the bug: the last tile arrives too late.
 
 Three stages: while one pair of tiles is multiplied, two are on their way. Each thread commits a group for each pair,
 and waits until at most PENDING groups are on their way. On the machine that it was written on it was right; the
 grader names the line that reads a copy not yet waited for. Change one line, and let the other groups travel on.
-Grade: python -m common grade 06.6
+Grade: python -m common grade 06.5
 """
 
 from numba import cuda, float32

@@ -1,9 +1,9 @@
-"""Exercise 06.3, predict: wavefronts of ldmatrix.
+"""Exercise 06.2, predict: wavefronts of ldmatrix.
 
 A tile of float16 lies in shared memory, so many bytes from one row to the next. ldmatrix4 reads 16 x 16 of it: lane l
 names the 16 bytes from column l // 16 * 8 of row l % 16 on. Replace each None by the wavefronts that it takes for the
 whole warp. All must be exact.
-Grade: python -m common grade 06.3
+Grade: python -m common grade 06.2
 """
 
 STRIDE_192 = None  # 96 columns

@@ -1,9 +1,9 @@
-"""Exercise 06.7, predict: where float16 ends.
+"""Exercise 06.6, predict: where float16 ends.
 
 The largest float16 is 65,504; from 65,520 on a number rounds to infinity. float16 has 11 significant bits, as has
 TF32. Every element of A is the first number, every element of B the second. Replace each None by a whole number. All
 must be exact.
-Grade: python -m common grade 06.7
+Grade: python -m common grade 06.6
 """
 
 K_OF_8_8 = None  # the least K for which C, summed in float32, becomes infinite in float16: 8 and 8

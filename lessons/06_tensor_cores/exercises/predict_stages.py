@@ -1,9 +1,9 @@
-"""Exercise 06.5, predict: how many stages fit.
+"""Exercise 06.4, predict: how many stages fit.
 
 A stage is a tile of A, BLOCK_M x BLOCK_K, and one of B, BLOCK_K x BLOCK_N, of float16. A multiprocessor has 228 KiB
 of shared memory, and each block on it takes 1 KiB more than it asks for. Replace each None by a whole number. All
 must be exact.
-Grade: python -m common grade 06.5
+Grade: python -m common grade 06.4
 """
 
 BYTES = None  # of a stage with BLOCK_M = BLOCK_N = 128, BLOCK_K = 64

@@ -1,9 +1,9 @@
-"""Exercise 06.9, predict: tickets.
+"""Exercise 06.8, predict: tickets.
 
 Blocks that stay compute parts of 6 rows, as the kernel for whole rows does, of images of 44 x 44 pixels with filters
 of 5 x 5, without padding. Of such blocks 5 fit on each of 132 multiprocessors. First there are 500 images. Replace
 each None by a whole number. All must be exact.
-Grade: python -m common grade 06.9
+Grade: python -m common grade 06.8
 """
 
 PARTS = None  # of 500 images, in all

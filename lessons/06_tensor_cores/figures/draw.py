@@ -6,7 +6,7 @@ from pathlib import Path
 from common.catalog import catalog, problems
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from common.report.cells import box, frame, label, outline, span, titled
+from common.report.cells import box, frame, grid, label, outline, span, titled
 from common.trace import trace
 from common.trace.cost import BANKS
 
@@ -165,41 +165,26 @@ def stages():
 
 
 def image_rows():
-    """A fragment of TF32 in one image row of layer 1, and which output rows it serves on layer 2."""
-    layer = problems.preset("ece408-layer1")
-    figure, (left, right) = canvas.new_figure(9.6, 4.9, columns=2, gridspec_kw={"width_ratios": [1.35, 1]})
-    rows, depth = conv2d.MMA_M, conv2d.MMA_K
-    for q in range(rows):
-        for k in range(depth):
-            tap = k < layer.S
-            mine = (q % SIDE, k % 4) == divmod(CHOSEN, 4)
-            face, alpha = (VERMILION, 1.0) if mine else (SHADES[k], 0.4) if tap else ("none", 1.0)
-            box(left, k, q, 1, 1, face=face, alpha=alpha, line=0.5)
-            text = f"{q + k}" if tap else "·"
-            label(left, k + 0.5, q + 0.5, text, size=8, color="white" if mine else INK if tap else MUTED)
-        label(left, -0.3, q + 0.5, f"q0 + {q}", size=8, color=MUTED, ha="right")
-    for k in range(depth):
-        label(left, k + 0.5, -0.5, f"s = {k}" if k < layer.S else "", size=7.5, color=MUTED)
-    titled(left, "A: pixels of image row h, from q0 on")
-    note = f"numbers: pixels, from q0 on; beyond layer 1's {layer.S} taps\nany: B has zeros there; red: lane {CHOSEN}"
-    label(left, depth / 2, rows + 1.2, note, size=9, color=MUTED)
-    frame(left, (-4.5, depth + 2.5), (rows + 2.3, -1.2), equal=False)
+    """Which output rows a fragment of TF32 in one image row serves, on layer 2."""
     layer = problems.preset("ece408-layer2")
     tile = conv2d.plan(layer.C, layer.H, layer.W, layer.K, layer.R, layer.S)
     outputs, taps = tile["ROWS"], tile["PART_R"]
-    for h in range(outputs + taps - 1):
-        box(right, -2.2, h, 1.4, 1, face=BLUE, alpha=0.5, line=0.8)
-        label(right, -1.5, h + 0.5, f"h = {h}", size=8.5)
-        for p in range(outputs):
-            r = h - p
-            inside = 0 <= r < taps
-            box(right, p, h, 1, 1, face=SHADES[r] if inside else "none", alpha=0.5, line=0.5)
-            if inside:
-                label(right, p + 0.5, h + 0.5, f"r = {r}", size=8.5)
+    lines = outputs + taps - 1
+    figure, axes = canvas.new_figure(5.4, 4.6)
+
+    def served(h, p):
+        return 0 <= h - p < taps
+
+    def shade(h, p):
+        return SHADES[h - p] if served(h, p) else "none"
+
+    grid(axes, 0, 0, lines, outputs, shade, lambda h, p: f"r = {h - p}" if served(h, p) else "", alpha=0.5, line=0.5)
+    for h in range(lines):
+        box(axes, -2.2, h, 1.4, 1, face=BLUE, alpha=0.5, line=0.8)
+        label(axes, -1.5, h + 0.5, f"h = {h}", size=8.5)
     for p in range(outputs):
-        label(right, p + 0.5, -0.5, f"p = {p}", size=8.5, color=MUTED)
-    titled(right, "layer 2: which filter row for which sum")
+        label(axes, p + 0.5, -0.5, f"p = {p}", size=8.5, color=MUTED)
     note = f"a line: one fragment of A, loaded once\na cell: {tile['TILES']} mma, for {layer.K} filters"
-    label(right, outputs / 2 - 1, outputs + taps, note, size=9, color=MUTED)
-    frame(right, (-2.6, outputs + 0.6), (outputs + taps + 1.1, -1.2), equal=False)
+    label(axes, outputs / 2 - 1, outputs + taps, note, size=9, color=MUTED)
+    frame(axes, (-2.6, outputs + 0.6), (outputs + taps + 1.1, -1.2), equal=False)
     return figure

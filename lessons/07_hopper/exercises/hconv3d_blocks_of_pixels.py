@@ -37,24 +37,4 @@ def rewrite(source, target, folded, up=0, left=0):
     hconv3d_blocks_of_pixels[blocks, THREADS](source, target, folded.C, folded.ROWS, folded.COLUMNS, up, left)
 
 
-def prepare(filt, problem):
-    """What hconv3d_im2col prepares; the layer after space to depth, and its filter."""
-    folded = space.fold(problem.input_shape, problem.weight_shape, problem.geometry, np.float16)
-    if folded is None:
-        return im2col.prepare(filt, problem), None, None
-    target = cuda.device_array(folded.filt_shape, np.float16)
-    rewrite(filt, target, folded, folded.UP, folded.LEFT)
-    return im2col.prepare(filt, problem), folded, target
-
-
-def workspace(problem):
-    folded = space.fold(problem.input_shape, problem.weight_shape, problem.geometry, np.float16)
-    return None if folded is None else cuda.device_array(folded.x_shape, np.float16)
-
-
-def launch(x, prepared, y, geometry, workspace=None):
-    whole, folded, filt = prepared
-    if folded is None or not im2col.planning.describable(workspace, filt, y, folded.geometry):
-        return im2col.launch(x, whole, y, geometry)
-    rewrite(x, workspace, folded)
-    im2col.launch(workspace, (filt, None), y, folded.geometry)
+prepare, workspace, launch = space.rewriting(im2col, np.float16, rewrite)

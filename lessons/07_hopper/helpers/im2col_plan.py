@@ -47,20 +47,6 @@ class Kind(NamedTuple):
         return ROW_BYTES // self.BYTES
 
 
-class Layout(NamedTuple):
-    """What follows from a tile; all but the first three in values, not in bytes."""
-
-    STAGES: int
-    THREADS: int
-    MANY: int  # registers of a consumer's thread
-    A_SIZE: int  # of a tile of x
-    B_SIZE: int  # of a tile of filters
-    STAGE: int
-    STAYING: int  # where filters lie that stay
-    LEAVING: int  # where slabs lie
-    TOTAL: int  # shared memory of a block
-
-
 @lru_cache
 def plan(kind, GEMM_M, C, K, taps):
     """The tile with the fewest turns for what it reaches."""
@@ -82,7 +68,9 @@ def room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
 
 
 def layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
-    """The Layout of a tile; ValueError if the kernel cannot have it."""
+    """STAGES, THREADS, registers of a consumer's thread, and in values: a stage, where filters lie that stay, where
+    slabs lie, a block's shared memory. ValueError if the kernel cannot have the tile.
+    """
     STAGES = room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
     if BLOCK_M % (CONSUMERS * MMA_M) or CONSUMERS < 2:
         raise ValueError(f"{BLOCK_M=} must be a multiple of 64 {CONSUMERS=}, which are 2 at least")
@@ -95,7 +83,7 @@ def layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     LEAVING = STAGES * STAGE + RESIDENT * B_SIZE
     TOTAL = LEAVING + CONSUMERS * 4 * SLABS * SLAB_BYTES // kind.BYTES
     MANY = spare // (CONSUMERS * 128) // 8 * 8
-    return Layout(STAGES, THREADS, MANY, A_SIZE, B_SIZE, STAGE, STAGES * STAGE, LEAVING, TOTAL)
+    return STAGES, THREADS, MANY, STAGE, STAGES * STAGE, LEAVING, TOTAL
 
 
 def corners(geometry, x_shape, y_shape, taps):

@@ -1,31 +1,25 @@
 """How hconv3d_im2col asks for channels and taps, channels first, then along w, h and d; and how it multiplies: a
 consumer's rows of x come from shared memory, or through registers."""
 
-from typing import NamedTuple
+import importlib
 
-from numba import cuda, uint32, uint64
+from numba import uint32, uint64
 
 from lessons.toolkit import hopper
 from lessons.toolkit.mma import ldmatrix4
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
+in_registers = importlib.import_module("lessons.07_hopper.hgemm_register_operand")
 MMA_M, WARP_M = 64, 16  # rows of the tile that one instruction multiplies, and a warp's rows of its results
 
 
-class Products(NamedTuple):
-    """Sums and registers of x of a thread, and device functions: where it begins to read x, and the loop."""
-
-    ACC: int
-    FRAG: int
-    rows_at: object  # (tiles, warpgroup, row, lane)
-    consume: object
-
-
-def products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
-    """For consumers that have BANDS times 64 rows each."""
+def products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
+    """For consumers of BANDS times 64 rows: a thread's sums and its registers of x; and device functions, where it
+    begins to read x, and the loop.
+    """
     BYTES, MMA_K, _, _, wgmma, wgmma_registers, *_ = kind
-    STAGES, STAGE, B_SIZE, STAGE_BYTES = layout.STAGES, layout.STAGE, layout.B_SIZE, BYTES * layout.STAGE
+    B_SIZE, STAGE_BYTES = BLOCK_N * BLOCK_K, BYTES * STAGE
     BAND_ROWS, SUMS = BANDS * MMA_M, BLOCK_N // 2  # sums of an instruction, of a thread
     PIECES, PIECE = BLOCK_K * BYTES // 16, 16 // BYTES  # of 16 bytes in a row, and values in one
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
@@ -72,32 +66,8 @@ def products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
                 for band in unrolled(BANDS):
                     wgmma(acc, band * SUMS, tiles, a + uint64(band * BAND + k * STEP), b_k, BLOCK_N)
 
-    @pasted
-    @unroll
-    def consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane):
-        """A consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity."""
-        before = stage
-        for begin in range(0, steps, SETS):
-            for s in unrolled(SETS):
-                if SETS == 1 or begin + s < steps:
-                    hopper.barrier_wait(filled, stage, parity)
-
-                    # multiply: started here; the one before it has ended, and its stage may be filled again
-                    start(acc, frag, s, tiles, stage, begin + s, a_at, b_at)
-                    hopper.wgmma_commit()
-                    hopper.wgmma_wait(1)
-                    cuda.syncwarp()  # its threads may have read x: a stage is empty when every warp says so
-                    if begin + s > 0 and lane == 0:
-                        hopper.barrier_arrive(emptied, before)
-                    before = stage
-                    stage, parity = hopper.next_stage(stage, parity, STAGES)
-        hopper.wgmma_wait(0)
-        cuda.syncwarp()
-        if lane == 0:
-            hopper.barrier_arrive(emptied, before)
-        return stage, parity
-
-    return Products(BANDS * SUMS, SETS * FRAG, lane_row if IN_REGISTERS else described, consume)
+    consume = in_registers.consuming(start, hopper.next_stage, STAGES, SETS)
+    return BANDS * SUMS, SETS * FRAG, lane_row if IN_REGISTERS else described, consume
 
 
 def walking(BLOCK_K):
@@ -118,17 +88,16 @@ def walking(BLOCK_K):
     return next_channels
 
 
-def staying(layout, BYTES, BLOCK_K, RESIDENT):
+def staying(STAYING, BLOCK_N, BLOCK_K, BYTES, RESIDENT):
     """Build the device function that asks for all tiles of filters, which stay."""
-    STAYING, B_SIZE = layout.STAYING, layout.B_SIZE
 
     @inlined
     def stay(tiles, filt_map, bars, steps, C):
-        hopper.barrier_expect(bars, 0, BYTES * RESIDENT * B_SIZE)
+        hopper.barrier_expect(bars, 0, BYTES * RESIDENT * BLOCK_N * BLOCK_K)
         at, column, c = uint32(STAYING), 0, 0
         for _ in range(steps):
             hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + c)
-            at += uint32(B_SIZE)
+            at += uint32(BLOCK_N * BLOCK_K)
             c += BLOCK_K
             if c >= C:
                 c, column = 0, column + C

@@ -104,17 +104,11 @@ def fold_array(source, target, folded, up=0, left=0):
     kernel[planes * lines, THREADS](*flat, source.shape[2:4], lines, columns, up, left)
 
 
-def fold_filter(filt, folded):
-    """The filter for what `folded` makes of x, on the device."""
-    target = cuda.device_array(folded.filt_shape, filt.dtype)
-    fold_array(filt, target, folded, folded.UP, folded.LEFT)
-    return target
-
-
-def rewriting(im2col, dtype):
+def rewriting(im2col, dtype, fold_array=fold_array):
     """`prepare`, `workspace` and `launch` of a step that rewrites x of this dtype, and has `im2col`, a step, compute.
 
-    x stays where the copy engine takes it as it is, and where it cannot take what would become of it.
+    `fold_array` rewrites x and the filter. x stays where the copy engine takes it as it is, and where it cannot take
+    what would become of it.
     """
 
     def layer_of(problem):
@@ -125,8 +119,11 @@ def rewriting(im2col, dtype):
 
     def prepare(filt, problem):
         """What `im2col` prepares; how the layer is rewritten, and its filter, where it is."""
-        folded = layer_of(problem)
-        return im2col.prepare(filt, problem), folded, None if folded is None else fold_filter(filt, folded)
+        folded, target = layer_of(problem), None
+        if folded is not None:
+            target = cuda.device_array(folded.filt_shape, dtype)
+            fold_array(filt, target, folded, folded.UP, folded.LEFT)
+        return im2col.prepare(filt, problem), folded, target
 
     def workspace(problem):
         """Room for x, rewritten."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda, float32, int32, uint32
 
-from lessons.toolkit.memory import VECTOR, aligned, load4
+from lessons.toolkit.memory import VECTOR, load4
 from lessons.toolkit.mma import to_int8
 from lessons.toolkit.unroll import inlined
 
@@ -62,19 +62,11 @@ def quantise_fours(sums, factors, words):
         words[i] = int32(word)
 
 
-@cuda.jit
-def quantise_singly(sums, factors, c):
-    """c[i] = sums[i] times its column's factor, as int8."""
-    i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
-    if i < c.size:
-        c[i] = to_int8(float32(sums[i]) * factors[i % factors.size])
-
-
 def apart(sums, factors, c):
-    """c [M, N] of int8 = the sums, int32, each times its column's factor, rounded and limited as by `quantised`."""
-    flat = c.reshape(c.size)
-    kernel, out = (quantise_fours, flat.view(np.int32)) if aligned(sums) else (quantise_singly, flat)
-    kernel[-(-out.size // THREADS), THREADS](sums.reshape(sums.size), factors, out)
+    """c [M, N] of int8 = the sums, int32, each times its column's factor, rounded and limited as by `quantised`; N is
+    a multiple of 4."""
+    words = c.reshape(c.size).view(np.int32)
+    quantise_fours[-(-words.size // THREADS), THREADS](sums.reshape(sums.size), factors, words)
 
 
 class Way:
