@@ -1,10 +1,10 @@
-"""Exercise 08.8, predict: what an epilogue saves.
+"""Exercise 08.7, predict: what an epilogue saves.
 
 The output of a layer is y[48, 1, 56, 56, 64] in float32; its sums have 9 * 64 products each. What follows the
 convolution is done by kernels of its own, or within the convolution, while the sums are in registers. Count what is
 read and written in megabytes (millions of bytes), the bias of 64 floats left out. Replace each None by a number
 or by arithmetic. Whole numbers must be exact, other figures to 1%.
-Grade: python -m common grade 08.8
+Grade: python -m common grade 08.7
 """
 
 # y, written once

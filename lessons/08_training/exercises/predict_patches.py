@@ -1,8 +1,8 @@
-"""Exercise 08.13, predict: sixteen products in numbers.
+"""Exercise 08.11, predict: sixteen products in numbers.
 
 All filters here have a stride of 1. Replace each None by a number or by arithmetic. Whole numbers must be exact,
 other figures to 1%.
-Grade: python -m common grade 08.13
+Grade: python -m common grade 08.11
 """
 
 # a patch of 2 x 2 elements and a filter of 5 x 5: the window's edge, the products, and by which factor these are

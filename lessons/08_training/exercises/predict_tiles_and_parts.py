@@ -1,10 +1,10 @@
-"""Exercise 08.6, predict: who owns which part of dfilt.
+"""Exercise 08.5, predict: who owns which part of dfilt.
 
 The gradient of the filter of a layer with N=32 C=48 H=W=27 K=80 R=S=5, a stride of 2 and a padding of 2. A block
 computes a tile of dfilt as a matrix, 8 products of each sum at a time. A tile that reaches beyond the matrix takes as
 long as any other. The GPU has 132 multiprocessors, and three blocks fit each. Replace each None by a number or by
 arithmetic. Whole numbers must be exact, other figures to 1%.
-Grade: python -m common grade 08.6
+Grade: python -m common grade 08.5
 """
 
 # the product
