@@ -1,9 +1,7 @@
 """What follows a convolution or a product, three ways: in its kernel, in a kernel of its own, and as PyTorch does it.
 
-The epilogues are a lesson's: a module with ``ways(launch, y)``, which gives each by name, with ``fused()`` and
-``separate()``, the array ``found`` that either leaves its result in, and ``saved_bytes``. All are timed in turn. What
-follows may be a second convolution, of 1 x 1: such a way says of how many ``images``, how many ``filters``, whether
-with ``relu`` between, and has the first one ``alone()``.
+A lesson's module has ``ways(launch, y)``, which gives epilogues by name, as ``Way`` of ``helpers/beside.py`` or
+``helpers/pair_ways.py`` has them: what runs fused and apart, and where either leaves its result.
 """
 
 from __future__ import annotations
@@ -36,7 +34,12 @@ def measure(
     """
     from numba import cuda
 
-    x, y, bound = _ready(module, problem)
+    values = inputs.normals(problem, 5)
+    x, weight = (cuda.to_device(one.astype(dtype)) for one, (_, dtype) in zip(values, problem.operands, strict=False))
+    bound = BoundStep(module, problem)
+    bound.allocate()
+    bound.prepare(weight)
+    y = cuda.device_array(*problem.operands[2])
 
     def launch(to: Any, epilogue: Any, by: Callable[..., Any] = module.launch) -> Any:
         return by(*bound.arguments(x, to), finish=epilogue)
@@ -55,36 +58,20 @@ def measure(
     for name, way in made.items():
         eager = theirs.get(name)
         found.append(Fused(
-            epilogue=name,
-            saved_bytes=way.saved_bytes,
+            epilogue=name, saved_bytes=way.saved_bytes, layout=layout if eager else "",
             alone=watch.measure_pairs(way.fused, getattr(way, "alone", alone), **limits),
             separate=watch.measure_pairs(way.separate, way.fused, **limits),
             eager=watch.measure_pairs(eager, way.fused, **limits) if eager else None,
-            layout=layout if eager else "",
         ))  # fmt: skip
     return found
 
 
-def _ready(module: ModuleType, problem: Problem) -> tuple[Any, Any, BoundStep]:
-    """The step bound to the problem, and an input and an output on the device."""
-    from numba import cuda
-
-    values = inputs.normals(problem, 5)
-    x, weight = (cuda.to_device(one.astype(dtype)) for one, (_, dtype) in zip(values, problem.operands, strict=False))
-    bound = BoundStep(module, problem)
-    bound.allocate()
-    bound.prepare(weight)
-    shape, dtype = problem.operands[2]
-    return x, cuda.device_array(shape, dtype), bound
-
-
 def _require_same(name: str, way: Any, problem: Problem) -> None:
     """Run both once, which compiles them, and compare; kernels of their own may find y rounded to float16."""
-    results = []
-    for run in (way.fused, way.separate):
-        run()
-        results.append(way.found.copy_to_host().astype(np.float64))
-    fused, separate = results
+    way.fused()
+    fused = way.found.copy_to_host().astype(np.float64)
+    way.separate()
+    separate = way.found.copy_to_host().astype(np.float64)
     half = FLOAT16 in (problem.operands[2][1], way.found.dtype)
     scale = float(np.sqrt(np.mean(separate**2)))
     off = np.abs(fused - separate)
@@ -126,18 +113,13 @@ def _after_convolution(
     bias = torch.randn(problem.output_shape[-1], device="cuda").to(y.dtype)
     residual = torch.randn_like(y)
     others = [axis for axis in range(y.ndim) if axis != 1]
-
-    def column_moments() -> Any:
-        result = run()
-        return result, torch.var_mean(result, dim=others, correction=0)
-
     biased = partial(run, bias=bias)
     calls: dict[str, Callable[[], Any]] = {
         "add_bias": biased,
         "bias_relu": lambda: torch.relu_(biased()),
         "scale": lambda: run().mul_(0.5).to(torch.float16),
         "add_residual": lambda: run().add_(residual),
-        "column_moments": column_moments,
+        "column_moments": lambda: torch.var_mean(run(), dim=others, correction=0),
     }
     return calls | {name: _pair(way, problem, watch) for name, way in made.items() if hasattr(way, "filters")}
 

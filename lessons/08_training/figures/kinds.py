@@ -1,4 +1,4 @@
-"""Tables and figures of pages: of the network's record of training, of epilogues, of minimal filtering's errors."""
+"""Tables and figures of pages: of training, of epilogues, of minimal filtering's errors."""
 
 from importlib import import_module
 
@@ -8,7 +8,7 @@ from common.catalog import inputs, problems, reference
 from common.records import current
 from common.records.records import RESULTS
 from common.report import figures, kinds
-from common.report.figures import Figure, kind
+from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import OLDER, Table
 
@@ -47,12 +47,12 @@ def figure(record, what, *words):
         raise ValueError(f"training {' '.join([what, *words])}: is not in the record") from None
     if speed is None or beside is None:
         return OPEN
+    return _times(speed, beside)
+
+
+def _times(speed, beside):
     ratio = beside.timing.median_ms / speed.timing.median_ms
-    return Figure(ratio, _times(ratio))
-
-
-def _times(ratio):
-    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+    return figures.of(ratio, ".2g" if ratio < 10 else ".0f")
 
 
 @kind("training", kinds.TABLES)
@@ -71,11 +71,8 @@ def table(record, *batches):
         cells = [f"*{name}*" if library else f"{name}{mark}", str(launches or "")]
         for size in sizes:
             speed, eager = compared.speed(name, size), compared.speed(records.EAGER, size)
-            cell = ""
-            if speed and eager:
-                ratio = eager.timing.median_ms / speed.timing.median_ms
-                cell = f"{1e3 * speed.timing.median_ms:,.0f} ({_times(ratio)}×)"
-            cells.append(cell)
+            both = speed and eager
+            cells.append(f"{1e3 * speed.timing.median_ms:,.0f} ({_times(speed, eager).text}×)" if both else "")
         rows.append(cells)
     header = ["a step, µs (times as fast as PyTorch)", "launches", *(f"{size:,} digits" for size in sizes)]
     note = f"Median of steps that follow each other, in turn on one {found.gpu.name}, {compared.run.date};"
@@ -122,7 +119,7 @@ def of_epilogue(record, preset, step, epilogue, way):
     """Milliseconds of a step with an epilogue: ``fused``, ``separate`` (two kernels), or ``eager`` (PyTorch)."""
     found = _epilogue(record, preset, step, epilogue)
     pair = found and getattr(found, "alone" if way == "fused" else way)
-    return figures.Figure(pair.first.median_ms, figures.milliseconds(pair.first.median_ms)) if pair else None
+    return figures.in_ms(pair.first.median_ms) if pair else None
 
 
 @kind("saved")
@@ -137,17 +134,13 @@ def saved(record, preset, step, epilogue):
 @kind("uneven")
 def uneven(bound):
     """The largest error of minimal filtering on :func:`uneven_operands`, over its ``normwise`` bound, or over
-    the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy in
-    float32: no GPU is needed.
+    the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy.
     """
-    if bound not in ("normwise", "elementwise", "even"):
-        raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
     x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else uneven_operands(UNEVEN, 0)
     error = np.abs(reference.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
-    magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
     transformed = reference.transformed_magnitude(UNEVEN, x, filt) if bound == "normwise" else None
-    ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
-    return figures.of(ratio, ".2g")
+    allowed = reference.error_bound(UNEVEN, reference.full(UNEVEN, abs(x), abs(filt)), transformed=transformed)
+    return figures.of(float(np.max(error / allowed)), ".2g")
 
 
 @kind("picture", kinds.TABLES)

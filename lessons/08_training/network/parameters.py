@@ -1,4 +1,4 @@
-"""All parameters of the network in one array, so that one kernel updates them; what both networks have besides."""
+"""All parameters of the network in one array, so that one kernel updates them; what both networks share."""
 
 from math import prod
 
