@@ -3,9 +3,8 @@
 Previous step: dgrad_implicit_gemm
 New idea: dx falls into stride_d * stride_h * stride_w classes of pixels, by the rest b of d + pad_d = stride_d*a + b.
     Pixels of a class all meet the same taps, and neighbours meet neighbouring outputs: a dense convolution with some
-    of the filter's taps. 3 x 3 taps at a stride of 2 become four of 1, 2, 2 and 4 taps. The kernel is
-    dgrad_implicit_gemm's. A block of rows belongs to one class and walks through that class's tiles alone; all
-    classes go in one launch, those with most taps first, so that the short ones fill the gaps at the end.
+    of the taps. The kernel is dgrad_implicit_gemm's. A block of rows goes through the tiles of one class; all classes
+    go in one launch, those with most taps first, so that the short ones fill the gaps at the end.
 Loads per FMA: as before; but for each multiply-add with a zero there is none now.
 Run: python -m lessons.08_training dgrad_strided
 """
@@ -68,10 +67,9 @@ def rests(extent, pad, stride):
 
 
 def by_rests(problem, tile):
-    """The taps [T*R*S, 3] in the order of the classes, these as the kernel wants them, and their blocks of rows.
+    """The taps [T*R*S, 3] in the order of the classes, the words of these, and their blocks of rows.
 
-    A class has PART words: its first block, its pixels along d, h and w, the first of them along each, its first tile
-    of GEMM_K, and the number of its tiles.
+    A class has its first block, its pixels along d, h and w, the first of them along each, its first tile, and tiles.
     """
     p, g = problem, problem.geometry
     taps = meeting_taps.all_taps(p)

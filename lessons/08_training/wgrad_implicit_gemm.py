@@ -3,10 +3,9 @@
 Previous step: wgrad_direct
 Builds on: conv3d_implicit_gemm_precomputed
 New idea: dfilt is a product: GEMM_M = K filters, GEMM_N = T*R*S*C values of a window, GEMM_K = N*O*P*Q outputs. Both
-    tiles are copied as they lie, and multiplied as in gemm_tuned (lesson 04). Start and offset change places: what a
-    thread copies of x is always of the same tap, so the tap's offset and bit stay in registers, and the table has an
-    entry for each output: where its window begins, and which taps fall outside.
-    The sum is long and the product small: most of the GPU has no block.
+    tiles are copied as they lie. Start and offset change places: what a thread copies of x is always of the same tap,
+    so the tap's offset and bit stay in registers, and the table has an entry for each output: where its window
+    begins, and which taps fall outside. The sum is long and the product small: most of the GPU has no block.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.25 shared values in 0.06 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.031 global values.
 Run: python -m lessons.08_training wgrad_implicit_gemm
@@ -147,8 +146,7 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
 def output_table(problem, beyond):
     """A flat device array with an entry for each output, and for `beyond` more, which all taps miss.
 
-    An entry is where the output's window begins in x, then a bit for each t, r and s that falls outside x, and one
-    for columns beyond the last.
+    An entry is where the window begins in x, then a bit for each t, r and s that falls outside, and a last one.
     """
     p, g = problem, problem.geometry
     o, q = np.arange(p.reduction) // (p.P * p.Q), np.arange(p.reduction) % p.Q

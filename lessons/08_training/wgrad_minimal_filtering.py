@@ -4,9 +4,9 @@ Previous step: wgrad_split_k
 Builds on: wgrad_implicit_gemm
 New idea: a patch of dy and its window of x become 16 values each, by the matrices of dgrad_minimal_filtering. For
     each of these 16 the sum over patches is a matrix product: GEMM_M = K filters, GEMM_N = C channels, GEMM_K =
-    patches. Each value is multiplied by all channels or all filters, so two kernels compute them once and write them
-    to memory. For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, sums of 64 outputs or more,
-    as long as 32-bit offsets reach what becomes of either operand; others go to wgrad_split_k.
+    patches. Two kernels compute these values once and write them to memory. For filters of 3 x 3 at a stride and
+    dilation of 1, C and K multiples of 4, sums of 64 outputs or more, as far as 32-bit offsets reach; others go to
+    wgrad_split_k.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values. And 4 multiply-adds where the definition has 9, for 4 times the
     values of x and dy, written and read.
@@ -36,8 +36,6 @@ ALGORITHM = "F(2x2,3x3)"
 TILES = split_k.TILES[:3]  # of 128 x 128, 64 x 128, 64 x 64
 LEAST = 64  # the smallest of them
 BLOCK_K = 8
-
-
 # A thread has `here` where its copies of the next pair of tiles begin, and how many pairs are left until they go on
 # where NEXT says
 A_FROM, B_FROM, LEFT, NEXT, HERE = 0, 1, 2, 3, 5

@@ -4,11 +4,9 @@ Previous step: wgrad_minimal_filtering
 New idea: a block no longer belongs to a tile. An iteration multiplies BLOCK_K patches of one tile of one product. All
     iterations are numbered, and as many blocks as the GPU has places take equal shares: the end of one tile, perhaps
     whole ones, and the beginning of another, its segments. The host gives each block a list of these. Each segment's
-    sums have memory of their own, and add_products adds those of a tile, always in the same order (Osama et al.,
-    "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023).
+    sums have memory of their own, and add_products adds those of a tile in order (Osama et al., "Stream-K", 2023).
     Products may now differ in length: where a patch has one row or column of dy only, those of zeros are left out.
-    For the layers of the step before, except those of one output along an axis. There some elements of dfilt are zero
-    because two products cancel, which they do exactly only if both are cut alike: the step before does that.
+    Layers of one output along an axis go to the step before: there two products must cancel, so be cut alike.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values, and a tile of sums written and read for each segment: 0.004
     values with 512 channels and filters.
@@ -98,11 +96,11 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
 
 class Plan(NamedTuple):
-    """The tile of the products, and who multiplies and adds what: tables of 32-bit numbers, as the kernels read them.
+    """The tile of the products, and who multiplies and adds what, as 32-bit numbers.
 
-    work[b, i] is segment i of block b: its number, the row of xs and dys that it begins with, the tile's m0 and n0,
-    and its iterations. Behind the last of a block come two of none: the kernel reads that far ahead. Tile t has the
-    segments first_segments[t] up to first_segments[t + 1]; tiles are counted product after product.
+    work[b, i] is segment i of block b: its number, its first row of xs and dys, m0, n0, its iterations. Two of none
+    come last: the kernel reads that far ahead. Tile t, counted product after product, has the segments
+    first_segments[t] up to first_segments[t + 1].
     """
 
     tile: dict

@@ -1,7 +1,4 @@
-"""Which taps meet a pixel of dx, and at which output: a mask for each pixel, a table for the tiles of GEMM_K.
-
-With d + pad_d = stride_d*a + b and t*dilation_d = stride_d*e + f, pixel d meets tap t at output a - e, if b == f.
-"""
+"""Which taps meet a pixel of dx, and at which output: a mask for each pixel, a table for the tiles of GEMM_K."""
 
 from typing import NamedTuple
 
@@ -24,7 +21,7 @@ def divided(number, by):
 def mark_missed(masks, first, bit, taps, a, b, stride, dilation, extent):
     """Set the bit of each tap along one axis whose output is not one of `extent`; `bit` is that of the first tap.
 
-    The row's mask begins at masks[first]; the pixel is stride * a + b from the edge of the padding.
+    The row's mask begins at masks[first]; a, b: see dgrad_implicit_gemm.
     """
     e, f = divided(dilation, stride)
     for tap in range(taps):
@@ -85,10 +82,10 @@ IN_ORDER = Pixels(tiles_of, pixel_of)  # all pixels, one after another, with all
 
 
 def tap_table(problem, taps, BLOCK_K):
-    """A flat device array with an entry for each tile of GEMM_K, tap by tap, and two that lie beyond all filters.
+    """A flat device array with an entry for each tile of GEMM_K, tap by tap of `taps` [n, 3], and two beyond all.
 
-    `taps` is an array [number, 3] of t, r and s. An entry is how far from a pixel's start its tile of dy begins,
-    where its tile of the filter begins, how many filters are left there, and the bits of its t, r and s.
+    An entry is how far from a pixel's start its tile of dy begins, where its tile of the filter begins, how many
+    filters are left there, and the bits of its t, r and s.
     """
     p, g = problem, problem.geometry
     t, r, s = (axis[:, None] for axis in taps.T)

@@ -1,8 +1,7 @@
 """What becomes of x and dy for F(2x2, 3x3), written to memory: the operands of the 16 products of a wgrad.
 
 xs[product, patch, c] and dys[product, patch, k] have a row for each patch of 2 x 2 elements of dy, numbered through
-all images. In `transform_without_gaps` each product has patches of its own: where a patch has one row of dy only, its
-last four products are zeros, and where it has one column only, four others. These products do not have the patch.
+all images. In `transform_without_gaps` products do not have the patches, of one row or column, where they are zero.
 """
 
 import importlib

@@ -3,12 +3,9 @@
 a_tile has a row of A_STRIDE values for each k, of which BLOCK_M count; b_tile, behind it, a row of BLOCK_N. A thread
 multiplies THREAD_M of the one with THREAD_N of the other, in fours that lie LANES_M or LANES_N fours apart.
 
-`double_buffered` is gemm_tuned's loop: two pairs of tiles, BLOCK_K written out, one barrier for each pair. A kernel
-says how a pair is brought.
-
-What is new is the way out. A 128-bit store wants four neighbouring registers, as a 128-bit read fills. So sums that
-are stored as they are lie in even and odd registers in turn as the values of b_tile do, and a multiply-add that needs
-two operands from registers of one parity may wait. `store_row` adds a zero: what is stored has registers of its own.
+A 128-bit store wants four neighbouring registers. Sums that are stored as they are would lie in even and odd
+registers in turn, as values of b_tile do, and a multiply-add with two operands of one parity may wait. So `store_row`
+adds a zero: what is stored has registers of its own.
 """
 
 from typing import NamedTuple
@@ -45,10 +42,7 @@ class RegisterTiles(NamedTuple):
 
 
 def register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
-    """Threads, sizes of fragments, and device functions for this tile.
-
-    Raises ValueError for a tile that does not divide among warps, or needs more registers than there are.
-    """
+    """Raises ValueError for a tile that does not divide among warps, or needs more registers than there are."""
     WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_M % VECTOR or THREAD_N % VECTOR:
         raise ValueError(
@@ -159,11 +153,11 @@ ONE = Products(1, 0, 0)
 
 
 def double_buffered(of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive=nothing, move_on=nothing, products=ONE):
-    """Device functions: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
+    """gemm_tuned's loop: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
 
-    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on; `source` is what the kernel
-    reads, as a tuple. `arrive` does what is left before the barrier; `move_on`, behind it, makes `here` say what to
-    ask for next: read so late, it takes no registers before. Of each k there may be several `products`.
+    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on; `source` is a tuple.
+    `arrive` does what is left before the barrier; `move_on`, behind it, makes `here` say what to ask for next, so
+    late to save registers. Of each k there may be several `products`.
     """
     A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + B_STRIDE)
     first_of_thread, load_k, multiply_k = products.first_of_thread or of.first_of_thread, of.load_k, of.multiply_k

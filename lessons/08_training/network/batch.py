@@ -1,7 +1,6 @@
 """The next batch: digits from the training set, each one turned, stretched and moved a little, by a kernel.
 
-4,000 digits are few; a network that sees each of them slightly changed every time learns digits in place of pixels. A
-thread makes one pixel: it looks up where the pixel comes from, between four of the original, and takes their mean.
+A thread makes one pixel: it looks up where the pixel comes from, between four of the original, and takes their mean.
 """
 
 from math import floor

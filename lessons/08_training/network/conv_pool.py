@@ -1,8 +1,7 @@
 """Convolution, bias, ReLU and max-pooling in one kernel, for layers of few channels.
 
 A block computes one image, a thread one window of the pool for FILTERS filters: its POOL x POOL x FILTERS sums stay
-in registers, and only the largest of each window leaves, with its place. The image, with zeros around it, and the
-filters lie in shared memory. Down the filter's rows each row of the image is read once: a thread holds POOL of them.
+in registers, and only the largest of each window leaves, with its place. Each row of the image is read once.
 Loads per FMA: (ROW + TAPS * FILTERS) / (TAPS * FILTERS * POOL**2), 0.15 for the second layer, from shared memory.
 """
 

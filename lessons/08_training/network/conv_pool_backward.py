@@ -1,7 +1,6 @@
-"""The gradients of :mod:`conv_pool`, which use that a pool passes a gradient on to one pixel of each window.
+"""The gradients of :mod:`conv_pool`: of each window's pixels all but the one whose place was noted have none.
 
-Of the POOL x POOL pixels of a window all but one have a zero gradient. So the two convolutions of the backward pass
-multiply one value per window, at the place that the forward pass noted: 1 / POOL**2 of the multiply-adds.
+So both convolutions of the backward pass multiply one value per window: 1 / POOL**2 of the multiply-adds.
 """
 
 from functools import lru_cache

@@ -1,7 +1,4 @@
-"""The network in eight kernels for a step: each does all of a layer, or all of a gradient.
-
-What one kernel hands to the next passes through global memory once; nothing is written that only the next line reads.
-"""
+"""The network in eight kernels for a step: each does all of a layer, or all of a gradient."""
 
 import numpy as np
 from numba import cuda
@@ -28,7 +25,7 @@ class Fused(Network):
         self.partials = cuda.to_device(np.zeros((min(batch, PARTS), shape.offsets["end"]), np.float32))
 
     def forward(self):
-        """Answers and losses; and, as the same kernel has all it needs, the gradients down to the second pool."""
+        """Answers and losses, and the gradients down to the second pool."""
         shape, p = self.shape, self.weights
         conv_pool.launch(shape.first, self.x, p["filt1"], p["bias1"], self.y1, self.places1)
         conv_pool.launch(shape.second, self.y1, p["filt2"], p["bias2"], self.y2, self.places2)

@@ -11,8 +11,7 @@ from . import update
 class Parameters:
     """Values, velocities and gradients on the device: flat arrays of the shape's ``offsets["end"]`` values each.
 
-    A weight is drawn, as the seed says, from a normal distribution of variance 2 / inputs (He et al. 2015, section
-    2.2); a bias starts at 0.
+    Weights are normals of variance 2 / inputs (He et al. 2015, section 2.2); a bias starts at 0.
     """
 
     def __init__(self, shape, seed):
@@ -44,9 +43,8 @@ class Parameters:
 class Network:
     """For batches of ``batch`` digits, on ``parameters``, which several may share.
 
-    ``x`` [batch * H * H] and ``classes`` [batch] are the batch. A step writes its losses to the row of ``losses``
-    [steps * batch] that ``counter`` names, its answers to ``said``, and moves ``counter`` on. ``partials`` are rows
-    of all parameters' gradients, which an update adds up.
+    ``x`` [batch * H * H] and ``classes`` [batch] are the batch. A step writes its losses to row ``counter`` of
+    ``losses`` [steps * batch], its answers to ``said``. ``partials`` are rows of gradients, which an update adds up.
     """
 
     def __init__(self, parameters, batch, steps=1, momentum=0.9, decay=0.0):
