@@ -10,8 +10,10 @@ import texts
 from processes import python
 from sampling import some
 
+from tests.lessons import network_oracle as oracle
+
 NETWORK = "lessons.08_training.network"
-shape_of, oracle, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "oracle", "batch"))
+shape_of, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "batch"))
 SMALL = shape_of.SMALL
 # a thread of the second layer has one filter, as on 28 x 28; features are fewer than a warp
 WIDE_POOL = shape_of.Shape(
