@@ -25,16 +25,8 @@ HALF_SAVED_MB = None
 # the sums of y's columns are wanted and y is not: what is saved
 COLUMNS_ALONE_SAVED_MB = None
 
-# only the largest of each 2 x 2 pixels is wanted, in float32: what the kernel of its own reads and writes, and what
-# is saved if the convolution writes that and no y
-POOL_MB = None
-POOL_SAVED_MB = None
-
 # a bias in a kernel of its own, at 4 TB/s; the convolution at 60 TFLOP/s, two FLOP for a multiply-add. Both in ms,
 # and the GEMM_K at which they would take equally long
 BIAS_MS = None
 CONVOLUTION_MS = None
 EVEN_GEMM_K = None
-
-# the same GEMM_K with y in float16 and tensor cores at 600 TFLOP/s
-EVEN_GEMM_K_HALF = None

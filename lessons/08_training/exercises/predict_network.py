@@ -30,6 +30,3 @@ D_LOGIT_RIGHT_OF_32 = None  # the right class again, in a batch of 32: its loss 
 # velocity = 0.9 * velocity + gradient, from 0 on, with a gradient that is always 1: after 2 steps, after very many
 VELOCITY_2 = None
 VELOCITY_AT_LAST = None
-
-# how far a weight has moved down after 3 steps with a rate of 0.1, without decay
-MOVED_3 = None

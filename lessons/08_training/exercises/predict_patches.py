@@ -5,13 +5,8 @@ other figures to 1%.
 Grade: python -m common grade 08.11
 """
 
-# a patch of 2 x 2 elements and a filter of 5 x 5: the window's edge, the products, and by which factor these are
-# fewer than the definition's multiplications
-EDGE_OF_2_AND_5 = None
-PRODUCTS_OF_2_AND_5 = None
-FACTOR_OF_2_AND_5 = None
-
-# a patch of 4 x 4 elements and a filter of 3 x 3: the products, and the factor
+# a patch of 4 x 4 elements and a filter of 3 x 3: the products, and by which factor these are fewer than the
+# definition's multiplications
 PRODUCTS_OF_4_AND_3 = None
 FACTOR_OF_4_AND_3 = None
 
@@ -30,11 +25,6 @@ ROUNDS_OF_CONV5 = None
 # shared memory of a block, in bytes: for two rounds of 8 filters each, sixteen tiles of 16 patches and sixteen of 64
 # channels, float32, each 8 filters deep; and for each filter 20 floats, which keep stores apart
 SHARED_BYTES = None
-
-# a filter of 3 x 3 whose taps are all 1: of what becomes of it, the element of row 0 and column 0, and that of row 1
-# and column 1
-CORNER = None
-MIDDLE = None
 
 # dy has integers from -4 to 4: the largest that one of the 16 sums of a window can be, after rows and columns
 LARGEST_SUM = None

@@ -16,14 +16,10 @@ GEMM_K = None
 BLOCKS = None
 USEFUL_PERCENT = None
 
-# the same with tiles of 32 rows x 128 columns
-BLOCKS_OF_32 = None
-USEFUL_PERCENT_OF_32 = None
-
 # tiles of 64 x 64 again, but the columns of a block are channels of one tap only
 BLOCKS_OF_ONE_TAP = None
 
-# back to the BLOCKS tiles above (columns of any tap): the largest number of parts for which all run at once; products
+# the BLOCKS tiles above (columns of any tap): the largest number of parts for which all run at once; products
 # in the longest part and in the last, where parts are a whole number of eights and all but the last equally long
 PARTS = None
 LONGEST_PART = None
@@ -36,8 +32,3 @@ PARTIAL_MB = None
 # one part more: count two waves, each as long as the longest part. How many times as long as the one wave before do
 # they take? To 0.1%
 TIMES_AS_LONG = None
-
-# a dense layer of 32 outputs and 256 inputs, as a convolution of one tap on one pixel, with a batch of N = 64: blocks
-# of 64 x 64 without a split, and with as many parts as there are eights
-DENSE_BLOCKS = None
-DENSE_BLOCKS_SPLIT = None

@@ -4,30 +4,23 @@ A lesson's module has ``ways(launch, y)``, which gives epilogues by name, as ``W
 ``helpers/pair_ways.py`` has them: what runs fused and apart, and where either leaves its result.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 
 from common.catalog import inputs
-from common.catalog.problems import FLOAT16, Convolution, Problem
+from common.catalog.problems import FLOAT16, Convolution
 from common.machine_code.capture import BoundStep
 from common.timing import peers
-from common.timing.timing import Fused, Stopwatch
+from common.timing.timing import Fused
 
 SECONDS = 0.25  # of a pair
 ERROR = 0.002  # of a ratio, at which a pair is known well enough
 
 
-def measure(
-    module: ModuleType, ways: Callable[..., dict[str, Any]], problem: Problem, watch: Stopwatch
-) -> list[Fused]:
+def measure(module, ways, problem, watch):
     """Time a step's epilogues, and PyTorch's own calls if it is installed.
 
     Raises RuntimeError if a fused epilogue finds something else than a kernel of its own.
@@ -41,10 +34,10 @@ def measure(
     bound.prepare(weight)
     y = cuda.device_array(*problem.operands[2])
 
-    def launch(to: Any, epilogue: Any, by: Callable[..., Any] = module.launch) -> Any:
+    def launch(to, epilogue, by=module.launch):
         return by(*bound.arguments(x, to), finish=epilogue)
 
-    def alone() -> None:
+    def alone():
         launch(y, None)
 
     made = ways(launch, y)
@@ -66,7 +59,7 @@ def measure(
     return found
 
 
-def _require_same(name: str, way: Any, problem: Problem) -> None:
+def _require_same(name, way, problem):
     """Run both once, which compiles them, and compare; kernels of their own may find y rounded to float16."""
     way.fused()
     fused = way.found.copy_to_host().astype(np.float64)
@@ -80,7 +73,7 @@ def _require_same(name: str, way: Any, problem: Problem) -> None:
         raise RuntimeError(f"{name}: fused it differs from a kernel of its own by up to {float(np.nanmax(off)):.3g}")
 
 
-def _eager(problem: Problem, made: dict[str, Any], watch: Stopwatch) -> tuple[dict[str, Callable[[], Any]], str]:
+def _eager(problem, made, watch):
     """PyTorch's calls by epilogue, in the faster memory layout, and its name; in place where they can be."""
     layout, run = peers.fastest(problem, watch)
     import torch
@@ -95,7 +88,7 @@ def _eager(problem: Problem, made: dict[str, Any], watch: Stopwatch) -> tuple[di
     return calls, layout
 
 
-def _quantised(run: Callable[..., Any], columns: int) -> Callable[[], Any]:
+def _quantised(run, columns):
     """A product of int8, its sums times a factor for each column, as int8."""
     import torch
 
@@ -103,9 +96,7 @@ def _quantised(run: Callable[..., Any], columns: int) -> Callable[[], Any]:
     return lambda: run().mul(factors).round_().clamp_(-128, 127).to(torch.int8)
 
 
-def _after_convolution(
-    run: Callable[..., Any], problem: Problem, made: dict[str, Any], watch: Stopwatch
-) -> dict[str, Callable[[], Any]]:
+def _after_convolution(run, problem, made, watch):
     """By name, what follows the convolution that ``run`` computes."""
     import torch
 
@@ -114,7 +105,7 @@ def _after_convolution(
     residual = torch.randn_like(y)
     others = [axis for axis in range(y.ndim) if axis != 1]
     biased = partial(run, bias=bias)
-    calls: dict[str, Callable[[], Any]] = {
+    calls = {
         "add_bias": biased,
         "bias_relu": lambda: torch.relu_(biased()),
         "scale": lambda: run().mul_(0.5).to(torch.float16),
@@ -124,16 +115,16 @@ def _after_convolution(
     return calls | {name: _pair(way, problem, watch) for name, way in made.items() if hasattr(way, "filters")}
 
 
-def _pair(way: Any, problem: Problem, watch: Stopwatch) -> Callable[[], Any]:
+def _pair(way, problem, watch):
     """PyTorch's convolution of so many images, and that of 1 x 1 which follows in the way."""
-    _, run = peers.fastest(replace(problem, N=way.images), watch)  # type: ignore[call-arg] - a convolution's
+    _, run = peers.fastest(replace(problem, N=way.images), watch)
     import torch
 
     y = run()
     second = torch.randn((way.filters, y.shape[1], *[1] * (y.ndim - 2)), device="cuda").to(y.dtype)
     convolve = torch.nn.functional.conv2d if y.ndim == 4 else torch.nn.functional.conv3d
 
-    def both() -> Any:
+    def both():
         between = run()
         return convolve(torch.relu_(between) if way.relu else between, second)
 
