@@ -110,22 +110,17 @@ class Plan(NamedTuple):
 
 def cut(tiles, blocks):
     """work and first_segments of a Plan, for tiles given as (iterations, first row, m0, n0)."""
-    total = sum(steps for steps, *_ in tiles)
-    ends = [(block + 1) * total // blocks for block in range(blocks)]
-    work, first_segments, mine, number, at = [], [0], [], 0, 0
-    for steps, first, m0, n0 in tiles:
-        begin = at
-        while at < begin + steps:
-            end = min(begin + steps, ends[len(work)])
-            mine.append((number, first + (at - begin) * BLOCK_K, m0, n0, end - at))
-            number, at = number + 1, end
-            if at == ends[len(work)]:
-                work.append(mine)
-                mine = []
-        first_segments.append(number)
-    most = max(len(mine) for mine in work) + 2
-    work = [mine + [(*mine[-1][:-1], 0)] * (most - len(mine)) for mine in work]
-    return np.array(work, np.uint32), np.array(first_segments, np.uint32)
+    steps, first, m0, n0 = np.array(tiles).T
+    edges = np.cumsum([0, *steps])  # between tiles, and of shares
+    shares = np.arange(blocks + 1) * edges[-1] // blocks
+    begins = np.union1d(edges, shares)[:-1]
+    tile, block = (np.searchsorted(those, begins, "right") - 1 for those in (edges, shares))
+    first = first[tile] + (begins - edges[tile]) * BLOCK_K
+    rows = np.stack([np.arange(begins.size), first, m0[tile], n0[tile], np.diff([*begins, edges[-1]])], axis=1)
+    mine = [rows[block == one] for one in range(blocks)]
+    most = max(map(len, mine)) + 2
+    work = [np.concatenate([one, np.repeat(one[-1:] * (1, 1, 1, 1, 0), most - len(one), axis=0)]) for one in mine]
+    return np.array(work, np.uint32), np.searchsorted(begins, edges).astype(np.uint32)
 
 
 def padded_patches(N, P, Q):

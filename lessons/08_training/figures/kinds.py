@@ -1,10 +1,8 @@
-"""Tables and figures of pages: of training, of epilogues, of minimal filtering's errors."""
+"""Tables and figures of pages: of training, and of epilogues."""
 
 from importlib import import_module
 
-import numpy as np
-
-from common.catalog import inputs, problems, reference
+from common.catalog import problems
 from common.records import current
 from common.records.records import RESULTS
 from common.report import figures, kinds
@@ -14,7 +12,6 @@ from common.report.table import OLDER, Table
 
 records = import_module("lessons.08_training.network.record")
 
-UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
 OPEN = "(not measured yet)"
 _OF_RUN = {
     "accuracy": lambda run: figures.of(100 * run.history[-1].held_out_accuracy, ".1f"),
@@ -131,18 +128,6 @@ def saved(record, preset, step, epilogue):
     return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, ".1f")
 
 
-@kind("uneven")
-def uneven(bound):
-    """The largest error of minimal filtering on :func:`uneven_operands`, over its ``normwise`` bound, or over
-    the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy.
-    """
-    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else uneven_operands(UNEVEN, 0)
-    error = np.abs(reference.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
-    transformed = reference.transformed_magnitude(UNEVEN, x, filt) if bound == "normwise" else None
-    allowed = reference.error_bound(UNEVEN, reference.full(UNEVEN, abs(x), abs(filt)), transformed=transformed)
-    return figures.of(float(np.max(error / allowed)), ".2g")
-
-
 @kind("picture", kinds.TABLES)
 def picture(record, name, *words):
     """``NAME WORDS``: a chart of this GPU that lies there once it is drawn, and what it shows in words."""
@@ -150,15 +135,3 @@ def picture(record, name, *words):
     if not path.is_file():
         raise UnmeasuredError(f"the chart `{name}`")
     return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
-
-
-def uneven_operands(problem, seed):
-    """Normals, but for one pixel that is 2**12 times the others, and for a centre tap of 0.
-
-    Of a data gradient or a convolution of 3 x 3 taps, padded by 1: the output in the pixel's place has no term
-    with it, and minimal filtering, which sums before it multiplies, has.
-    """
-    x, filt = inputs.normals(problem, seed)
-    x[:, :, x.shape[2] // 2, x.shape[3] // 2] *= 2**12
-    filt[:, :, 1, 1] = 0
-    return x, filt
