@@ -148,20 +148,18 @@ def output_table(problem, beyond):
 
     An entry is where the window begins in x, then a bit for each t, r and s that falls outside, and a last one.
     """
-    p, g = problem, problem.geometry
-    o, q = np.arange(p.reduction) // (p.P * p.Q), np.arange(p.reduction) % p.Q
-    n, o, h = o // p.O, o % p.O, np.arange(p.reduction) // p.Q % p.P * g.stride_h - g.pad_h
-    d, w = o * g.stride_d - g.pad_d, q * g.stride_w - g.pad_w
+    p, strides, pads, dilations = problem, problem.geometry[:3], problem.geometry[3:6], problem.geometry[6:]
+    n, *opq = np.indices((p.N, p.O, p.P, p.Q)).reshape(4, -1)
+    begins = np.transpose(opq) * strides - pads
     table = np.full((p.reduction + beyond, 1 + mask_words(p.T, p.R, p.S)), -1, np.int64)
-    table[: p.reduction, 0] = (((n * p.D + d) * p.H + h) * p.W + w) * p.C
+    table[: p.reduction, 0] = (n * p.D * p.H * p.W + begins @ (p.H * p.W, p.W, 1)) * p.C
     table[: p.reduction, 1:] = 0
     table[: p.reduction, -1] = 1 << WORD - 1
-    axes = (0, p.T, d, g.dilation_d, p.D), (p.T, p.R, h, g.dilation_h, p.H), (p.T + p.R, p.S, w, g.dilation_w, p.W)
-    for first, taps, start, dilation, extent in axes:
-        for tap in range(taps):
-            missed = (start + tap * dilation < 0) | (start + tap * dilation >= extent)
-            word, bit = divmod(first + tap, WORD)
-            table[: p.reduction, 1 + word] |= missed.astype(np.int64) << bit
+    taps = [(axis, tap) for axis, extent in enumerate((p.T, p.R, p.S)) for tap in range(extent)]
+    for bit, (axis, tap) in enumerate(taps):
+        at = begins[:, axis] + tap * dilations[axis]
+        missed = (at < 0) | (at >= (p.D, p.H, p.W)[axis])
+        table[: p.reduction, 1 + bit // WORD] |= missed.astype(np.int64) << bit % WORD
     return cuda.to_device((table & 0xFFFFFFFF).astype(np.uint32).reshape(-1))
 
 

@@ -87,19 +87,15 @@ def tap_table(problem, taps, BLOCK_K):
     An entry is how far from a pixel's start its tile of dy begins, where its tile of the filter begins, how many
     filters are left there, and the bits of its t, r and s.
     """
-    p, g = problem, problem.geometry
-    t, r, s = (axis[:, None] for axis in taps.T)
-    k = np.arange(0, p.K, BLOCK_K)[None]
-    e_d, e_h, e_w = t * g.dilation_d // g.stride_d, r * g.dilation_h // g.stride_h, s * g.dilation_w // g.stride_w
-    words = mask_words(p.T, p.R, p.S)
-    table = np.zeros((len(taps) * k.size + 2, 3 + words), np.int64)
-    table[:-2, 0] = (k - ((e_d * p.P + e_h) * p.Q + e_w) * p.K).ravel()
-    table[:-2, 1] = (((k * p.T + t) * p.R + r) * p.S * p.C + s * p.C).ravel()
-    table[:-2, 2] = np.broadcast_to(p.K - k, (len(taps), k.size)).ravel()
-    entry = np.arange(len(taps) * k.size)
-    for bit in (t, p.T + r, p.T + p.R + s):
-        bit = np.broadcast_to(bit, (len(taps), k.size)).ravel()
-        table[entry, 3 + bit // WORD] |= 1 << bit % WORD
+    p, k = problem, np.arange(0, problem.K, BLOCK_K)
+    e = taps * p.geometry[6:] // p.geometry[:3]
+    taps, tile = np.repeat(taps, k.size, axis=0), np.tile(k, len(taps))
+    table = np.zeros((len(taps) + 2, 3 + mask_words(p.T, p.R, p.S)), np.int64)
+    table[:-2, 0] = tile - np.repeat(e @ (p.P * p.Q, p.Q, 1), k.size) * p.K
+    table[:-2, 1] = (tile * p.T * p.R * p.S + taps @ (p.R * p.S, p.S, 1)) * p.C
+    table[:-2, 2] = p.K - tile
+    for bit in np.add(taps, (0, p.T, p.T + p.R)).T:
+        table[np.arange(len(taps)), 3 + bit // WORD] |= 1 << bit % WORD
     return cuda.to_device((table & 0xFFFFFFFF).astype(np.uint32).reshape(-1))
 
 
