@@ -27,7 +27,6 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 split_k = importlib.import_module("lessons.08_training.wgrad_split_k")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 patches = importlib.import_module("lessons.08_training.helpers.patches")
-product_sums = importlib.import_module("lessons.08_training.helpers.product_sums")
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 PATCH, PRODUCTS = filtering.PATCH, filtering.PRODUCTS
@@ -168,4 +167,4 @@ def launch(x, dy, dfilt, geometry, workspace):
     patches.transform_operands(x, dy, xs, dys, geometry)
     tiles = ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"])
     kernel[tiles * PRODUCTS * splits, THREADS](xs, dys, sums)
-    product_sums.add_parts(sums, dfilt)
+    patches.add_parts(sums, dfilt)

@@ -28,7 +28,6 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 minimal_filtering = importlib.import_module("lessons.08_training.wgrad_minimal_filtering")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 patches = importlib.import_module("lessons.08_training.helpers.patches")
-product_sums = importlib.import_module("lessons.08_training.helpers.product_sums")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 PATCH, WINDOW, PRODUCTS = filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
 LEFT, HERE = minimal_filtering.LEFT, minimal_filtering.HERE
@@ -178,4 +177,4 @@ def launch(x, dy, dfilt, geometry, workspace):
 
     patches.transform_without_gaps(x, dy, xs, dys, geometry)
     kernel[work.shape[0], THREADS](xs, dys, sums, work)
-    product_sums.add_segments(sums, dfilt, first_segments, tile["BLOCK_M"], tile["BLOCK_N"])
+    patches.add_segments(sums, dfilt, first_segments, tile["BLOCK_M"], tile["BLOCK_N"])

@@ -76,14 +76,14 @@ def gemm_equal_shares(a, b, sums, all_steps, steps, blocks_n, wide):
 
 @cuda.jit
 def add_segments(sums, c, tiles, steps, blocks):
-    """c = the sums of all segments. Step s of all is in the share of block ((s + 1) * blocks - 1) // all."""
-    i, N, all_steps = cuda.grid(1), c.shape[1], tiles * steps
+    """c = the sums of all segments. Step s is in the share of block ((s + 1) * blocks - 1) // (tiles * steps)."""
+    i, N = cuda.grid(1), c.shape[1]
     if i < c.size:
         m, n = i // N, i % N
         tile = m // BLOCK_M * ((N + BLOCK_N - 1) // BLOCK_N) + n // BLOCK_N
         first, last = (tile * steps + 1) * blocks - 1, (tile + 1) * steps * blocks - 1
         total = float32(0.0)
-        for block in range(first // all_steps, last // all_steps + 1):
+        for block in range(first // (tiles * steps), last // (tiles * steps) + 1):
             total += sums[(tile + block) * TILE + m % BLOCK_M * BLOCK_N + n % BLOCK_N]
         c[m, n] = total
 

@@ -4,7 +4,6 @@ import numpy as np
 from numba import cuda
 
 from . import conv_pool, head
-from . import conv_pool_backward as gradients
 from .layers import PLACE
 from .parameters import Network
 
@@ -35,6 +34,6 @@ class Fused(Network):
         """The gradients of all parameters, in parts."""
         first, second, at, partials = self.shape.first, self.shape.second, self.shape.offsets, self.partials
         head.launch_weights(self)
-        gradients.launch_filter(second, self.y1, self.dy2, self.places2, partials, at["filt2"], at["bias2"])
-        gradients.launch_input(second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
-        gradients.launch_filter(first, self.x, self.dy1, self.places1, partials, at["filt1"], at["bias1"])
+        conv_pool.launch_filter(second, self.y1, self.dy2, self.places2, partials, at["filt2"], at["bias2"])
+        conv_pool.launch_input(second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
+        conv_pool.launch_filter(first, self.x, self.dy1, self.places1, partials, at["filt1"], at["bias1"])
