@@ -1,4 +1,4 @@
-"""One set of products summed three ways, the classes of a stride of 2, tiles in equal shares, and the network."""
+"""One set of products summed three ways, the classes of a stride of 2, and tiles in equal shares."""
 
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,6 @@ WIDTH, TAPS = 6, 3
 OUTPUTS = WIDTH - TAPS + 1
 EXTENT = 8  # of dx, at a stride of 2 and a padding of 1
 CLASSES = {(1, 1): YELLOW, (1, 0): ORANGE, (0, 1): SKY, (0, 0): GREEN}  # by what (h + pad, w + pad) leaves
-NETWORK = import_module("lessons.08_training.network.shape").MNIST
 STREAM_K = import_module("lessons.08_training.wgrad_stream_k")
 TILE_STEPS, PLACES = (8, 8, 8, 6, 6, 4), 7  # iterations of six tiles, and places for blocks
 COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION)
@@ -22,7 +21,7 @@ COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION)
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, sums, classes, equal_shares, network)
+    return canvas.save_all(folder, sums, classes, equal_shares)
 
 
 def sums():
@@ -78,11 +77,9 @@ def classes():
 def equal_shares():
     """Six tiles on seven places: a block for each tile, and blocks that cut the row of all iterations evenly."""
     work, first_segments = STREAM_K.cut([(steps, 0, 0, 0) for steps in TILE_STEPS], PLACES)
-    whole = [[(tile, tile, steps)] for tile, steps in enumerate(TILE_STEPS)] + [[]]
-    equal = [
-        [(int(np.searchsorted(first_segments, row[0], "right")) - 1, row[0], row[-1]) for row in block if row[-1]]
-        for block in work
-    ]
+    whole = [[(tile, f"tile {tile}", steps)] for tile, steps in enumerate(TILE_STEPS)] + [[]]
+    tile_of = np.searchsorted(first_segments, np.arange(first_segments[-1]), "right") - 1
+    equal = [[(tile_of[row[0]], str(row[0]), row[-1]) for row in block if row[-1]] for block in work]
     longest = max(TILE_STEPS)
     figure, panels = canvas.new_figure(9.6, 3.3, columns=2)
     for axes, blocks, title in zip(
@@ -91,11 +88,10 @@ def equal_shares():
         end = max(sum(segment[-1] for segment in segments) for segments in blocks)
         for place, segments in enumerate(blocks):
             x = 0
-            for tile, number, steps in segments:
+            for tile, name, steps in segments:
                 box(axes, x, place, steps, 0.8, face=COLOURS[tile], alpha=0.55, line=1.2)
                 for step in range(1, steps):
                     axes.plot((x + step, x + step), (place + 0.65, place + 0.8), color=MUTED, linewidth=0.6)
-                name = f"tile {tile}" if blocks is whole else f"{number}"
                 label(axes, x + steps / 2, place + 0.36, name, size=8.5)
                 x += steps
             label(axes, -0.75, place + 0.4, f"place {place}", size=8.5, color=MUTED)
@@ -106,40 +102,4 @@ def equal_shares():
         frame(axes, (-1.5, longest + 0.4), (PLACES + 0.5, -1.2))
         axes.set_aspect("auto")
     label(panels[1], longest / 2, PLACES + 0.25, "numbers: segments, colours: their tiles", size=8.5, color=MUTED)
-    return figure
-
-
-def network():
-    """The network's arrays from left to right, what makes each of the one before, and the gradients going back."""
-    first, second = NETWORK.first, NETWORK.second
-    arrays = (
-        ("digit", first.H, first.C, MUTED), ("y1", first.OUT, first.K, SKY), ("pooled", second.H, second.C, SKY),
-        ("y2", second.OUT, second.K, ORANGE), ("pooled", second.WINDOWS, second.K, ORANGE),
-        ("hidden", 1, NETWORK.HIDDEN, GREEN), ("logits", 1, NETWORK.CLASSES, PURPLE),
-    )  # fmt: skip
-    convolution = f"conv {first.TAPS} × {first.TAPS},\nbias, ReLU"
-    both, winner = "dgrad,\nwgrad", "to the\nwinner"
-    ways = (
-        (convolution, "wgrad"), (f"pool {first.POOL} × {first.POOL}", winner), (convolution, both),
-        (f"pool {second.POOL} × {second.POOL}", winner), ("dense, bias,\nReLU", both), ("dense,\nbias", both),
-    )  # fmt: skip
-    figure, axes = canvas.new_figure(9.6, 1.9)
-    step = 4.1
-    for place, (name, extent, channels, face) in enumerate(arrays):
-        x, side = place * step, 0.5 + 1.3 * extent / first.H
-        box(axes, x - side / 2, -side / 2, side, side, face=face, alpha=0.55, line=1.2)
-        label(axes, x, -1.55, name, size=9.5, weight="bold")
-        label(
-            axes, x, 1.45, f"{extent} × {extent} × {channels}" if extent > 1 else str(channels), size=8.5, color=MUTED
-        )
-    for place, (forward, backward) in enumerate(ways):
-        middle = (place + 0.5) * step
-        for y, colour, text, ends in ((-0.35, INK, forward, (-0.7, 0.7)), (0.35, VERMILION, backward, (0.7, -0.7))):
-            axes.annotate(
-                "", (middle + ends[1], y), (middle + ends[0], y), arrowprops={"arrowstyle": "->", "color": colour}
-            )
-            label(axes, middle, y * 3.0, text, size=7.5, color=colour)
-    axes.annotate("", (6 * step + 2.2, 0), (6 * step + 0.6, 0), arrowprops={"arrowstyle": "<->", "color": MUTED})
-    label(axes, 6 * step + 2.8, 0, "loss", size=9.5)
-    frame(axes, (-1.2, 6 * step + 3.6), (1.9, -2.0))
     return figure

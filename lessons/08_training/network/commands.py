@@ -138,9 +138,11 @@ def _compare(options):
     say = console.say(options)
     device.require_gpu("comparing with PyTorch")
     _choose(traced=False)
+    from common.timing import peers
+
     from . import compare, torch_side
 
-    if not torch_side.available():
+    if not peers.available():
         raise ValueError("the comparison needs PyTorch: pip install torch")
     gpu = device.current_gpu()
     with torch_side.strict():

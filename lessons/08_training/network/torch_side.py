@@ -1,15 +1,10 @@
 """The same network in PyTorch: the same first weights, the same batches, FP32 without TF32."""
 
-import importlib.util
 from contextlib import contextmanager
 
 import numpy as np
 
 from .shape import NAMES
-
-
-def available():
-    return importlib.util.find_spec("torch") is not None
 
 
 @contextmanager
