@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from numba import cuda, float32, int32, int64, uint32, uint64
 
+from lessons.toolkit import memory
 from lessons.toolkit.grid import jit, partials_for
 from lessons.toolkit.memory import VECTOR, aligned, shared_array
 from lessons.toolkit.narrow import narrow
@@ -68,7 +69,8 @@ def specialise(
     register_tiles.require_room(BOTH + 2 * BLOCK_M + MASKS, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K)
     A_STAGE, ENTRY = A_TURNS * A_PIECE, 3 + WORDS  # values of dy that a thread brings, words of an entry
     TILE_AT, HERE = ENTRY, ENTRY + 1  # `here` is the entry of the next tile, and its number
-    load_or_zero, fetch_or_zero = register_tiles.loads(wide_dy), register_tiles.fetches(wide)
+    load_or_zero = memory.load4_or_zero if wide_dy else memory.load1_or_zero
+    fetch_or_zero = memory.fetch4_or_zero if wide else memory.fetch1_or_zero
 
     @inlined
     @narrow

@@ -82,8 +82,8 @@ def first_of_thread():
 
 
 begin, multiply = register_tiles.double_buffered(
-    of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive,
-    products=register_tiles.Products(WINDOW, BLOCK_M, BLOCK_N, first_of_thread),
+    of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive, PRODUCTS=WINDOW, A_APART=BLOCK_M, B_APART=BLOCK_N,
+    first_of_thread=first_of_thread,
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import cuda, float32, int32, int64, uint32
 
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import aligned, shared_array
+from lessons.toolkit.memory import aligned, fetch1_or_zero, fetch4_or_zero, shared_array
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -51,7 +51,7 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
     TAPS_AT = BLOCK_K // B_ROWS * ENTRY
     GEMM_K_AT = TAPS_AT + B_ACROSS * ENTRY  # and which output comes next
     HERE = GEMM_K_AT + 1
-    fetch_a, fetch_b = register_tiles.fetches(wide_dy), register_tiles.fetches(wide)
+    fetch_a, fetch_b = (fetch4_or_zero if one else fetch1_or_zero for one in (wide_dy, wide))
 
     @inlined
     @narrow

@@ -15,7 +15,6 @@ Run: python -m lessons.08_training wgrad_stream_k
 
 import importlib
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numba import cuda, float32, int64, uint32
@@ -94,21 +93,12 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
     return wgrad_stream_k, THREADS
 
 
-class Plan(NamedTuple):
-    """The tile of the products, and who multiplies and adds what, as 32-bit numbers.
+def cut(tiles, blocks):
+    """Who multiplies and adds what, for tiles given as (iterations, first row, m0, n0): work and first_segments.
 
     work[b, i] is segment i of block b: its number, its first row of xs and dys, m0, n0, its iterations. Two of none
-    come last: the kernel reads that far ahead. Tile t, counted product after product, has the segments
-    first_segments[t] up to first_segments[t + 1].
+    come last: the kernel reads that far ahead. Tile t has the segments first_segments[t] to first_segments[t + 1].
     """
-
-    tile: dict
-    work: object
-    first_segments: object
-
-
-def cut(tiles, blocks):
-    """work and first_segments of a Plan, for tiles given as (iterations, first row, m0, n0)."""
     steps, first, m0, n0 = np.array(tiles).T
     edges = np.cumsum([0, *steps])  # between tiles, and of shares
     shares = np.arange(blocks + 1) * edges[-1] // blocks
@@ -129,7 +119,7 @@ def padded_patches(N, P, Q):
 
 @lru_cache
 def plan(N, P, Q, K, C):
-    """The tile with which the GPU takes the least time, and the shares of the blocks."""
+    """The tile with which the GPU takes the least time, and its cut."""
     rows, columns = ([ceil_div(extent, PATCH)] * (WINDOW - 1) + [extent // PATCH] for extent in (P, Q))
     steps = [ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns]  # of a tile of each product
 
@@ -147,7 +137,7 @@ def plan(N, P, Q, K, C):
         for n0 in range(0, C, tile["BLOCK_N"])
         for m0 in range(0, K, tile["BLOCK_M"])
     ]
-    return Plan(tile, *cut(tiles, blocks(tile)))
+    return tile, *cut(tiles, blocks(tile))
 
 
 def workspace(problem):
@@ -172,7 +162,7 @@ def launch(x, dy, dfilt, geometry, workspace):
     C = x.shape[4]
     if not aligned(x.reshape(x.size // C, C), dy.reshape(dy.size // K, K)):
         raise ValueError("x and dy must begin on a 16-byte boundary")
-    tile = plan(N, P, Q, K, C).tile
+    tile, *_ = plan(N, P, Q, K, C)
     kernel, THREADS = specialise(**tile)
 
     patches.transform_without_gaps(x, dy, xs, dys, geometry)

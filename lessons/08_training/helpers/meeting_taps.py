@@ -1,7 +1,5 @@
 """Which taps meet a pixel of dx, and at which output: a mask for each pixel, a table for the tiles of GEMM_K."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import cuda, int32, int64, uint32
 
@@ -57,28 +55,22 @@ def meeting(WORDS):
     return begin_row
 
 
-class Pixels(NamedTuple):
-    """Device functions: which pixels of dx, and which tiles of GEMM_K, belong to a block of rows."""
-
-    # (block_m, extra): the part of dx that the block is of, that part's first block, tile, and tiles
-    tiles_of: object
-    pixel_of: object  # (number, inputs, part, extra): n, d, h and w of the part's row of this number
-
-
 @inlined
 def tiles_of(block_m, extra):
+    """The part of dx that a block of rows is of, that part's first block, first tile of GEMM_K, and tiles."""
     return 0, 0, 0, extra
 
 
 @inlined
 @narrow
 def pixel_of(number, inputs, part, extra):
+    """n, d, h and w of the part's row of this number."""
     D, H, W = uint32(inputs[0]), uint32(inputs[1]), uint32(inputs[2])
     n, d = int64(number // (D * H * W)), int32(number // (H * W) % D)
     return n, d, int32(number // W % H), int32(number % W)
 
 
-IN_ORDER = Pixels(tiles_of, pixel_of)  # all pixels, one after another, with all tiles
+IN_ORDER = tiles_of, pixel_of  # all pixels, one after another, with all tiles
 
 
 def tap_table(problem, taps, BLOCK_K):

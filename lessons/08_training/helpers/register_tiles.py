@@ -12,16 +12,7 @@ from typing import NamedTuple
 
 from numba import cuda, float32, int64, uint32
 
-from lessons.toolkit.memory import (
-    VECTOR,
-    fetch1_or_zero,
-    fetch4_or_zero,
-    load1_or_zero,
-    load4,
-    load4_or_zero,
-    store4,
-    wait_async,
-)
+from lessons.toolkit.memory import VECTOR, load4, store4, wait_async
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
@@ -125,44 +116,25 @@ def copies(rows, columns, wide, THREADS):
     return piece, pieces, at_once, across, rows // at_once * across
 
 
-def loads(wide):
-    """The load of a piece to registers."""
-    return load4_or_zero if wide else load1_or_zero
-
-
-def fetches(wide):
-    """The copy of a piece to shared memory."""
-    return fetch4_or_zero if wide else fetch1_or_zero
-
-
 @inlined
 def nothing(source, here, tiles, start):
     pass
 
 
-class Products(NamedTuple):
-    """How many products there are of each k, how far apart their operands lie, and where the thread's first begin."""
-
-    PRODUCTS: int
-    A_APART: int
-    B_APART: int
-    first_of_thread: object = None  # if not as usual
-
-
-ONE = Products(1, 0, 0)
-
-
-def double_buffered(of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive=nothing, move_on=nothing, products=ONE):
+def double_buffered(
+    of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive=nothing, move_on=nothing, PRODUCTS=1, A_APART=0, B_APART=0,
+    first_of_thread=None,
+):  # fmt: skip
     """gemm_tuned's loop: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
 
     `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on; `source` is a tuple.
     `arrive` does what is left before the barrier; `move_on`, behind it, makes `here` say what to ask for next, so
-    late to save registers. Of each k there may be several `products`.
+    late to save registers. Of each k there may be several PRODUCTS, whose operands lie A_APART and B_APART, and
+    another place where the thread's first begin.
     """
     A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + B_STRIDE)
-    first_of_thread, load_k, multiply_k = products.first_of_thread or of.first_of_thread, of.load_k, of.multiply_k
-    PRODUCTS, A_APART, B_APART, TILE = products.PRODUCTS, products.A_APART, products.B_APART, of.ACC
-    STEPS, ACC = BLOCK_K * PRODUCTS, PRODUCTS * TILE
+    first_of_thread, load_k, multiply_k = first_of_thread or of.first_of_thread, of.load_k, of.multiply_k
+    TILE, STEPS, ACC = of.ACC, BLOCK_K * PRODUCTS, of.ACC * PRODUCTS
 
     @inlined
     def begin(source, here, tiles, a_frag, b_frag):
