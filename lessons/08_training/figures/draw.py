@@ -1,12 +1,11 @@
-"""One set of products summed three ways, the classes of a stride of 2, and tiles in equal shares."""
+"""One set of products summed three ways, and the classes of a stride of 2."""
 
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from common.report import canvas
-from common.report.canvas import GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.canvas import GREEN, INK, MUTED, ORANGE, SKY, YELLOW
 from common.report.cells import box, frame, grid, label
 
 # The example of section 2: one axis, stride 1, no padding
@@ -14,14 +13,12 @@ WIDTH, TAPS = 6, 3
 OUTPUTS = WIDTH - TAPS + 1
 EXTENT = 8  # of dx, at a stride of 2 and a padding of 1
 CLASSES = {(1, 1): YELLOW, (1, 0): ORANGE, (0, 1): SKY, (0, 0): GREEN}  # by what (h + pad, w + pad) leaves
-STREAM_K = import_module("lessons.08_training.wgrad_stream_k")
-TILE_STEPS, PLACES = (8, 8, 8, 6, 6, 4), 7  # iterations of six tiles, and places for blocks
-COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION)
+COLOURS = (SKY, ORANGE, GREEN)
 
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, sums, classes, equal_shares)
+    return canvas.save_all(folder, sums, classes)
 
 
 def sums():
@@ -71,35 +68,4 @@ def classes():
     frame(left, (-0.3, EXTENT + 0.3), (EXTENT + 0.6, -1.3))
     label(right, (x - 1.1) / 2, TAPS + 3.0, "four dense problems, each a quarter of dx", size=9.5, color=MUTED)
     frame(right, (-0.4, x - 0.7), (TAPS + 3.4, -1.3))
-    return figure
-
-
-def equal_shares():
-    """Six tiles on seven places: a block for each tile, and blocks that cut the row of all iterations evenly."""
-    work, first_segments = STREAM_K.cut([(steps, 0, 0, 0) for steps in TILE_STEPS], PLACES)
-    whole = [[(tile, f"tile {tile}", steps)] for tile, steps in enumerate(TILE_STEPS)] + [[]]
-    tile_of = np.searchsorted(first_segments, np.arange(first_segments[-1]), "right") - 1
-    equal = [[(tile_of[row[0]], str(row[0]), row[-1]) for row in block if row[-1]] for block in work]
-    longest = max(TILE_STEPS)
-    figure, panels = canvas.new_figure(9.6, 3.3, columns=2)
-    for axes, blocks, title in zip(
-        panels, (whole, equal), ("a block for each tile", "a block for each place"), strict=True
-    ):
-        end = max(sum(segment[-1] for segment in segments) for segments in blocks)
-        for place, segments in enumerate(blocks):
-            x = 0
-            for tile, name, steps in segments:
-                box(axes, x, place, steps, 0.8, face=COLOURS[tile], alpha=0.55, line=1.2)
-                for step in range(1, steps):
-                    axes.plot((x + step, x + step), (place + 0.65, place + 0.8), color=MUTED, linewidth=0.6)
-                label(axes, x + steps / 2, place + 0.36, name, size=8.5)
-                x += steps
-            label(axes, -0.75, place + 0.4, f"place {place}", size=8.5, color=MUTED)
-            if x < end:
-                label(axes, (x + end) / 2, place + 0.42, "idle", size=8.5, color=MUTED)
-        axes.plot((end, end), (-0.2, PLACES), color=INK, linewidth=1.2, linestyle=":")
-        label(axes, longest / 2, -0.75, f"{title}: done after {end} iterations", size=10, weight="bold")
-        frame(axes, (-1.5, longest + 0.4), (PLACES + 0.5, -1.2))
-        axes.set_aspect("auto")
-    label(panels[1], longest / 2, PLACES + 0.25, "numbers: segments, colours: their tiles", size=8.5, color=MUTED)
     return figure
