@@ -145,10 +145,10 @@ def _compare(options):
     if not peers.available():
         raise ValueError("the comparison needs PyTorch: pip install torch")
     gpu = device.current_gpu()
-    with torch_side.strict():
-        for compared, said in compare.measure(gpu):
-            say.print(said, soft_wrap=True, markup=False)
-            path = record.change(gpu, compared)  # what is measured so far survives an interrupt
+    torch_side.strict()
+    for compared, said in compare.measure(gpu):
+        say.print(said, soft_wrap=True, markup=False)
+        path = record.change(gpu, compared)  # what is measured so far survives an interrupt
     say.print(f"recorded: {store.shown(path)}; `make charts` draws it", markup=False)
     if options.json:
         console.print_json(compared)

@@ -1,24 +1,16 @@
 """The same network in PyTorch: the same first weights, the same batches, FP32 without TF32."""
 
-from contextlib import contextmanager
-
 import numpy as np
 
 from .shape import NAMES
 
 
-@contextmanager
 def strict():
-    """While open, convolutions and products are FP32, and cuDNN tries its algorithms and keeps the fastest."""
+    """From now on, convolutions and products are FP32, and cuDNN tries its algorithms and keeps the fastest."""
     import torch
 
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
     cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = False, False, True
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = before
 
 
 class Peer:
