@@ -4,8 +4,7 @@ Previous step: dgrad_direct
 Builds on: conv3d_implicit_gemm_precomputed
 New idea: dx is a convolution of dy: GEMM_M = N*D*H*W pixels, GEMM_N = C channels, GEMM_K = T*R*S*K. With d + pad_d =
     stride_d*a + b and t*dilation_d = stride_d*e + f, pixel d meets tap t at output a - e, if b == f. So offsets still
-    add, one of the pixel and one of the tap, and a mask bit for each tap also drops those of another rest. A tile of
-    GEMM_K stays within one tap. dy is transposed on its way, as A in gemm_tuned (lesson 04), whose loop this is.
+    add, and mask bits drop taps. A tile of GEMM_K stays within one tap. The loop is gemm_tuned's (lesson 04).
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.023 global values. But with a stride of 2 in two dimensions, 3/4 of the
     multiply-adds are with zeros.
@@ -17,6 +16,7 @@ from functools import lru_cache
 
 from numba import cuda, float32, int32, int64, uint32, uint64
 
+from lessons.toolkit import memory
 from lessons.toolkit.grid import jit, partials_for
 from lessons.toolkit.memory import VECTOR, aligned, shared_array
 from lessons.toolkit.narrow import narrow
@@ -27,8 +27,7 @@ long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 taps = importlib.import_module("lessons.08_training.helpers.meeting_taps")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 
-# What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
-# 65536 / threads / BLOCKS_PER_SM registers
+# What a full GPU reaches with a tile, as a share of the best, and the tile
 TILES = (
     (1.00, {"BLOCK_M": 64, "BLOCK_N": 128, "THREAD_M": 16, "THREAD_N": 8, "BLOCKS_PER_SM": 4}),
     (0.99, {"BLOCK_M": 128, "BLOCK_N": 64, "THREAD_M": 16, "THREAD_N": 8, "BLOCKS_PER_SM": 4}),
@@ -70,7 +69,8 @@ def specialise(
     register_tiles.require_room(BOTH + 2 * BLOCK_M + MASKS, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K)
     A_STAGE, ENTRY = A_TURNS * A_PIECE, 3 + WORDS  # values of dy that a thread brings, words of an entry
     TILE_AT, HERE = ENTRY, ENTRY + 1  # `here` is the entry of the next tile, and its number
-    load_or_zero, fetch_or_zero = register_tiles.loads(wide_dy), register_tiles.fetches(wide)
+    load_or_zero = memory.load4_or_zero if wide_dy else memory.load1_or_zero
+    fetch_or_zero = memory.fetch4_or_zero if wide else memory.fetch1_or_zero
 
     @inlined
     @narrow
@@ -185,10 +185,7 @@ workspace = partials_for(shipped)
 
 
 def prepare(filt, problem, **tile):
-    """The filter as it is: new values need no new preparation. And what depends on the layer's shape alone:
-
-    the table, an entry for each tile of GEMM_K, what the kernel's `pixels` want, the blocks of rows, and the tile.
-    """
+    """The filter as it is, and what depends on the shape alone: table, tiles of GEMM_K, blocks of rows, the tile."""
     tile = {**shipped(problem), **tile}
     table = taps.tap_table(problem, taps.all_taps(problem), tile["BLOCK_K"])
     blocks_m = -(-problem.N * problem.D * problem.H * problem.W // tile["BLOCK_M"])

@@ -2,12 +2,11 @@
 
 Previous step: dgrad_strided
 Builds on: dgrad_implicit_gemm
-New idea: minimal filtering (lesson 05) along both axes: 2 x 2 elements, a patch, take 4 x 4 products, of sums and
-    differences. For each of these 16, the sum over filters is a matrix product of its own: GEMM_M = patches of dx,
-    GEMM_N = C channels, GEMM_K = K. A block does all 16 at once, each of its four warps a row of four, and what
-    becomes of dy never leaves shared memory (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
-    2016). For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, K at least 32; others go to
-    dgrad_strided.
+New idea: minimal filtering (lesson 05) along both axes: 2 x 2 elements, a patch, take 4 x 4 products. For each of
+    these 16, the sum over filters is a matrix product of its own: GEMM_M = patches of dx, GEMM_N = C channels,
+    GEMM_K = K. A block does all 16 at once, each of its four warps a row of four, and what becomes of dy never leaves
+    shared memory (Lavin and Gray 2016). For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4,
+    K at least 32; others go to dgrad_strided.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.38 shared values in 0.09 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.08 global values. And 4 multiply-adds where the definition has 9.
 Run: python -m lessons.08_training dgrad_minimal_filtering
@@ -37,8 +36,7 @@ THREADS = 32 * WINDOW  # a warp for each row of products
 BLOCKS_PER_SM = 2  # one works while the other begins or ends
 PAD = VECTOR  # keeps the stores of a warp apart, and each row on a 16-byte boundary
 A_ROW = WINDOW * BLOCK_M + PAD  # a row of products, of one filter
-# Channels of a block, of a thread, and what follows the last row; -PAD is to do without that of the row, which keeps
-# stores apart as well. With what the driver keeps, two such blocks take 164.5, 163.5 and 99.5 KiB
+# Channels of a block, of a thread, and what follows the last row: -PAD is to do without that of the row
 TILES = (64, 8, PAD), (64, 8, -PAD), (32, 4, -PAD)
 BLOCK_N, THREAD_N, GAP = card.largest(
     TILES, lambda tile: 2 * 4 * BLOCK_K * (WINDOW * A_ROW + tile[2] + PRODUCTS * tile[0]), BLOCKS_PER_SM
@@ -63,10 +61,7 @@ store_patches = filtering.storing(BLOCK_M, BLOCK_N, OUT_ROW, THREADS)
 @inlined
 @unroll
 def arrive(source, here, tiles, start):
-    """What becomes of the window to shared memory: a row of products, of each of the four filters.
-
-    Down the columns each sum has two rows: the thread's own, and with `sign` that of lane `partner`.
-    """
+    """What becomes of the window to shared memory. A sum has two rows: the thread's, and that of `partner`."""
     _, _, window, _, _, _, to, partner, sign, _, _ = source
     at = start + to
     for v in unrolled(VECTOR):
@@ -87,8 +82,8 @@ def first_of_thread():
 
 
 begin, multiply = register_tiles.double_buffered(
-    of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive,
-    products=register_tiles.Products(WINDOW, BLOCK_M, BLOCK_N, first_of_thread),
+    of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive, PRODUCTS=WINDOW, A_APART=BLOCK_M, B_APART=BLOCK_N,
+    first_of_thread=first_of_thread,
 )  # fmt: skip
 
 

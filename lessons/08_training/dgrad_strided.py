@@ -3,14 +3,14 @@
 Previous step: dgrad_implicit_gemm
 New idea: dx falls into stride_d * stride_h * stride_w classes of pixels, by the rest b of d + pad_d = stride_d*a + b.
     Pixels of a class all meet the same taps, and neighbours meet neighbouring outputs: a dense convolution with some
-    of the filter's taps. 3 x 3 taps at a stride of 2 become four of 1, 2, 2 and 4 taps. The kernel is
-    dgrad_implicit_gemm's. A block of rows belongs to one class and walks through that class's tiles alone; all
-    classes go in one launch, those with most taps first, so that the short ones fill the gaps at the end.
+    of the taps. The kernel is dgrad_implicit_gemm's. A block of rows goes through the tiles of one class; all classes
+    go in one launch, those with most taps first, so that the short ones fill the gaps at the end.
 Loads per FMA: as before; but for each multiply-add with a zero there is none now.
 Run: python -m lessons.08_training dgrad_strided
 """
 
 import importlib
+from math import prod
 
 import numpy as np
 from numba import cuda, int32, int64, uint32
@@ -48,59 +48,46 @@ def pixel_of(number, inputs, part, extra):
     return n, d, h, w
 
 
-BY_RESTS = meeting_taps.Pixels(tiles_of, pixel_of)
+BY_RESTS = tiles_of, pixel_of
 
 
 def shipped(problem):
     """The tile that the problem runs with unless another is asked for: chosen for the taps that a pixel meets."""
-    p, g = problem, problem.geometry
-    met = max(1, p.reduction // (g.stride_d * g.stride_h * g.stride_w))
+    p, met = problem, max(1, problem.reduction // prod(problem.geometry[:3]))
     return implicit_gemm.plan(p.N * p.D * p.H * p.W, p.C, met)
 
 
 workspace = partials_for(shipped)
 
 
-def rests(extent, pad, stride):
-    """For each rest that (pixel + pad) / stride leaves: the first such pixel, and how many there are."""
-    firsts = [(rest - pad) % stride for rest in range(stride)]
-    return [(rest, first, len(range(first, extent, stride))) for rest, first in enumerate(firsts)]
-
-
 def by_rests(problem, tile):
-    """The taps [T*R*S, 3] in the order of the classes, these as the kernel wants them, and their blocks of rows.
+    """The taps [T*R*S, 3] in the order of the classes, the words of these, and their blocks of rows.
 
-    A class has PART words: its first block, its pixels along d, h and w, the first of them along each, its first tile
-    of GEMM_K, and the number of its tiles.
+    A class has its first block, its pixels along d, h and w, the first of them along each, its first tile, and tiles.
     """
-    p, g = problem, problem.geometry
-    taps = meeting_taps.all_taps(p)
-    left = taps * (g.dilation_d, g.dilation_h, g.dilation_w) % (g.stride_d, g.stride_h, g.stride_w)
-    parts = []
-    for rest_d, d, n_d in rests(p.D, g.pad_d, g.stride_d):
-        for rest_h, h, n_h in rests(p.H, g.pad_h, g.stride_h):
-            for rest_w, w, n_w in rests(p.W, g.pad_w, g.stride_w):
-                met = taps[(left == (rest_d, rest_h, rest_w)).all(axis=1)]
-                if n_d * n_h * n_w:
-                    parts.append(((n_d, n_h, n_w), (d, h, w), met))
+    p, taps, parts = problem, meeting_taps.all_taps(problem), []
+    strides, pads, dilations = p.geometry[:3], p.geometry[3:6], p.geometry[6:]
+    for rests in np.ndindex(*strides):
+        first = [(rest - pad) % stride for rest, pad, stride in zip(rests, pads, strides, strict=True)]
+        pixels = [len(range(*axis)) for axis in zip(first, (p.D, p.H, p.W), strides, strict=True)]
+        if prod(pixels):
+            parts.append((pixels, first, taps[(taps * dilations % strides == rests).all(axis=1)]))
     parts.sort(key=lambda part: -len(part[2]))
     words, block, tiles = [], 0, 0
     for pixels, first, met in parts:
         number = len(met) * -(-p.K // tile["BLOCK_K"])
         words.append((block, *pixels, *first, tiles, number))
-        block += -(-p.N * np.prod(pixels) // tile["BLOCK_M"])
+        block += -(-p.N * prod(pixels) // tile["BLOCK_M"])
         tiles += number
-    return np.concatenate([met for _, _, met in parts]), np.array(words, np.int32), int(block)
+    return np.concatenate([met for _, _, met in parts]), np.array(words, np.int32), block
 
 
 def prepare(filt, problem, **tile):
     """As dgrad_implicit_gemm has it."""
     tile = {**shipped(problem), **tile}
-    g = problem.geometry
     taps, parts, blocks_m = by_rests(problem, tile)
     table = meeting_taps.tap_table(problem, taps, tile["BLOCK_K"])
-    step = g.stride_d, g.stride_h, g.stride_w
-    return filt, table, (cuda.to_device(parts.reshape(-1)), step), blocks_m, tile
+    return filt, table, (cuda.to_device(parts.reshape(-1)), problem.geometry[:3]), blocks_m, tile
 
 
 def launch(dy, prepared, dx, geometry, partials=None, **tile):

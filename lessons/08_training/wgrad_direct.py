@@ -3,8 +3,7 @@
 Previous step: none
 Builds on: conv3d_direct
 New idea: the chain rule read from the filter's side. A tap was multiplied with one pixel for each output, so its
-    gradient sums dy times that pixel over all images and outputs: few threads, each with a long sum. The four axes
-    t, r, s, c of dfilt become one column index gemm_n, the filter k is the row.
+    gradient sums dy times that pixel over all images and outputs: few threads, each with a long sum.
 Loads per FMA: 2, both from global memory (one pixel channel of x, one value of dy).
 Run: python -m lessons.08_training wgrad_direct
 """

@@ -3,10 +3,9 @@
 Previous step: wgrad_direct
 Builds on: conv3d_implicit_gemm_precomputed
 New idea: dfilt is a product: GEMM_M = K filters, GEMM_N = T*R*S*C values of a window, GEMM_K = N*O*P*Q outputs. Both
-    tiles are copied as they lie, and multiplied as in gemm_tuned (lesson 04). Start and offset change places: what a
-    thread copies of x is always of the same tap, so the tap's offset and bit stay in registers, and the table has an
-    entry for each output: where its window begins, and which taps fall outside.
-    The sum is long and the product small: most of the GPU has no block.
+    tiles are copied as they lie. Start and offset change places: what a thread copies of x is always of the same tap,
+    so the tap's offset and bit stay in registers, and the table has an entry for each output: where its window
+    begins, and which taps fall outside. The sum is long and the product small: most of the GPU has no block.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.25 shared values in 0.06 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.031 global values.
 Run: python -m lessons.08_training wgrad_implicit_gemm
@@ -19,7 +18,7 @@ import numpy as np
 from numba import cuda, float32, int32, int64, uint32
 
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import aligned, shared_array
+from lessons.toolkit.memory import aligned, fetch1_or_zero, fetch4_or_zero, shared_array
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -52,7 +51,7 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
     TAPS_AT = BLOCK_K // B_ROWS * ENTRY
     GEMM_K_AT = TAPS_AT + B_ACROSS * ENTRY  # and which output comes next
     HERE = GEMM_K_AT + 1
-    fetch_a, fetch_b = register_tiles.fetches(wide_dy), register_tiles.fetches(wide)
+    fetch_a, fetch_b = (fetch4_or_zero if one else fetch1_or_zero for one in (wide_dy, wide))
 
     @inlined
     @narrow
@@ -147,23 +146,20 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
 def output_table(problem, beyond):
     """A flat device array with an entry for each output, and for `beyond` more, which all taps miss.
 
-    An entry is where the output's window begins in x, then a bit for each t, r and s that falls outside x, and one
-    for columns beyond the last.
+    An entry is where the window begins in x, then a bit for each t, r and s that falls outside, and a last one.
     """
-    p, g = problem, problem.geometry
-    o, q = np.arange(p.reduction) // (p.P * p.Q), np.arange(p.reduction) % p.Q
-    n, o, h = o // p.O, o % p.O, np.arange(p.reduction) // p.Q % p.P * g.stride_h - g.pad_h
-    d, w = o * g.stride_d - g.pad_d, q * g.stride_w - g.pad_w
+    p, strides, pads, dilations = problem, problem.geometry[:3], problem.geometry[3:6], problem.geometry[6:]
+    n, *opq = np.indices((p.N, p.O, p.P, p.Q)).reshape(4, -1)
+    begins = np.transpose(opq) * strides - pads
     table = np.full((p.reduction + beyond, 1 + mask_words(p.T, p.R, p.S)), -1, np.int64)
-    table[: p.reduction, 0] = (((n * p.D + d) * p.H + h) * p.W + w) * p.C
+    table[: p.reduction, 0] = (n * p.D * p.H * p.W + begins @ (p.H * p.W, p.W, 1)) * p.C
     table[: p.reduction, 1:] = 0
     table[: p.reduction, -1] = 1 << WORD - 1
-    axes = (0, p.T, d, g.dilation_d, p.D), (p.T, p.R, h, g.dilation_h, p.H), (p.T + p.R, p.S, w, g.dilation_w, p.W)
-    for first, taps, start, dilation, extent in axes:
-        for tap in range(taps):
-            missed = (start + tap * dilation < 0) | (start + tap * dilation >= extent)
-            word, bit = divmod(first + tap, WORD)
-            table[: p.reduction, 1 + word] |= missed.astype(np.int64) << bit
+    taps = [(axis, tap) for axis, extent in enumerate((p.T, p.R, p.S)) for tap in range(extent)]
+    for bit, (axis, tap) in enumerate(taps):
+        at = begins[:, axis] + tap * dilations[axis]
+        missed = (at < 0) | (at >= (p.D, p.H, p.W)[axis])
+        table[: p.reduction, 1 + bit // WORD] |= missed.astype(np.int64) << bit % WORD
     return cuda.to_device((table & 0xFFFFFFFF).astype(np.uint32).reshape(-1))
 
 

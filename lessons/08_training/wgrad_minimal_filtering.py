@@ -4,9 +4,9 @@ Previous step: wgrad_split_k
 Builds on: wgrad_implicit_gemm
 New idea: a patch of dy and its window of x become 16 values each, by the matrices of dgrad_minimal_filtering. For
     each of these 16 the sum over patches is a matrix product: GEMM_M = K filters, GEMM_N = C channels, GEMM_K =
-    patches. Each value is multiplied by all channels or all filters, so two kernels compute them once and write them
-    to memory. For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, sums of 64 outputs or more,
-    as long as 32-bit offsets reach what becomes of either operand; others go to wgrad_split_k.
+    patches. Two kernels compute these values once and write them to memory. For filters of 3 x 3 at a stride and
+    dilation of 1, C and K multiples of 4, sums of 64 outputs or more, as far as 32-bit offsets reach; others go to
+    wgrad_split_k.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values. And 4 multiply-adds where the definition has 9, for 4 times the
     values of x and dy, written and read.
@@ -27,7 +27,6 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 split_k = importlib.import_module("lessons.08_training.wgrad_split_k")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 patches = importlib.import_module("lessons.08_training.helpers.patches")
-product_sums = importlib.import_module("lessons.08_training.helpers.product_sums")
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 PATCH, PRODUCTS = filtering.PATCH, filtering.PRODUCTS
@@ -36,8 +35,6 @@ ALGORITHM = "F(2x2,3x3)"
 TILES = split_k.TILES[:3]  # of 128 x 128, 64 x 128, 64 x 64
 LEAST = 64  # the smallest of them
 BLOCK_K = 8
-
-
 # A thread has `here` where its copies of the next pair of tiles begin, and how many pairs are left until they go on
 # where NEXT says
 A_FROM, B_FROM, LEFT, NEXT, HERE = 0, 1, 2, 3, 5
@@ -170,4 +167,4 @@ def launch(x, dy, dfilt, geometry, workspace):
     patches.transform_operands(x, dy, xs, dys, geometry)
     tiles = ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"])
     kernel[tiles * PRODUCTS * splits, THREADS](xs, dys, sums)
-    product_sums.add_parts(sums, dfilt)
+    patches.add_parts(sums, dfilt)

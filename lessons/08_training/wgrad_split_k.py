@@ -2,8 +2,7 @@
 
 Previous step: wgrad_implicit_gemm
 New idea: SPLIT_K blocks share a tile of dfilt, each with its part of the outputs, and write partial gradients to a
-    workspace; a second kernel adds them up. Atomic additions would need neither, but come in another order at each
-    launch, so the last bits would change from run to run. With many blocks a tile may be as large as registers allow.
+    workspace; a second kernel adds them up. With many blocks a tile may be as large as registers allow.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values, and SPLIT_K times dfilt written and read.
 Run: python -m lessons.08_training wgrad_split_k

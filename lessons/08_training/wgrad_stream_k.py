@@ -4,11 +4,9 @@ Previous step: wgrad_minimal_filtering
 New idea: a block no longer belongs to a tile. An iteration multiplies BLOCK_K patches of one tile of one product. All
     iterations are numbered, and as many blocks as the GPU has places take equal shares: the end of one tile, perhaps
     whole ones, and the beginning of another, its segments. The host gives each block a list of these. Each segment's
-    sums have memory of their own, and add_products adds those of a tile, always in the same order (Osama et al.,
-    "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023).
+    sums have memory of their own, and add_products adds those of a tile in order (Osama et al., "Stream-K", 2023).
     Products may now differ in length: where a patch has one row or column of dy only, those of zeros are left out.
-    For the layers of the step before, except those of one output along an axis. There some elements of dfilt are zero
-    because two products cancel, which they do exactly only if both are cut alike: the step before does that.
+    Layers of one output along an axis go to the step before: there two products must cancel, so be cut alike.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values, and a tile of sums written and read for each segment: 0.004
     values with 512 channels and filters.
@@ -17,7 +15,6 @@ Run: python -m lessons.08_training wgrad_stream_k
 
 import importlib
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numba import cuda, float32, int64, uint32
@@ -30,7 +27,6 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 minimal_filtering = importlib.import_module("lessons.08_training.wgrad_minimal_filtering")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 patches = importlib.import_module("lessons.08_training.helpers.patches")
-product_sums = importlib.import_module("lessons.08_training.helpers.product_sums")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 PATCH, WINDOW, PRODUCTS = filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
 LEFT, HERE = minimal_filtering.LEFT, minimal_filtering.HERE
@@ -97,37 +93,23 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
     return wgrad_stream_k, THREADS
 
 
-class Plan(NamedTuple):
-    """The tile of the products, and who multiplies and adds what: tables of 32-bit numbers, as the kernels read them.
-
-    work[b, i] is segment i of block b: its number, the row of xs and dys that it begins with, the tile's m0 and n0,
-    and its iterations. Behind the last of a block come two of none: the kernel reads that far ahead. Tile t has the
-    segments first_segments[t] up to first_segments[t + 1]; tiles are counted product after product.
-    """
-
-    tile: dict
-    work: object
-    first_segments: object
-
-
 def cut(tiles, blocks):
-    """work and first_segments of a Plan, for tiles given as (iterations, first row, m0, n0)."""
-    total = sum(steps for steps, *_ in tiles)
-    ends = [(block + 1) * total // blocks for block in range(blocks)]
-    work, first_segments, mine, number, at = [], [0], [], 0, 0
-    for steps, first, m0, n0 in tiles:
-        begin = at
-        while at < begin + steps:
-            end = min(begin + steps, ends[len(work)])
-            mine.append((number, first + (at - begin) * BLOCK_K, m0, n0, end - at))
-            number, at = number + 1, end
-            if at == ends[len(work)]:
-                work.append(mine)
-                mine = []
-        first_segments.append(number)
-    most = max(len(mine) for mine in work) + 2
-    work = [mine + [(*mine[-1][:-1], 0)] * (most - len(mine)) for mine in work]
-    return np.array(work, np.uint32), np.array(first_segments, np.uint32)
+    """Who multiplies and adds what, for tiles given as (iterations, first row, m0, n0): work and first_segments.
+
+    work[b, i] is segment i of block b: its number, its first row of xs and dys, m0, n0, its iterations. Two of none
+    come last: the kernel reads that far ahead. Tile t has the segments first_segments[t] to first_segments[t + 1].
+    """
+    steps, first, m0, n0 = np.array(tiles).T
+    edges = np.cumsum([0, *steps])  # between tiles, and of shares
+    shares = np.arange(blocks + 1) * edges[-1] // blocks
+    begins = np.union1d(edges, shares)[:-1]
+    tile, block = (np.searchsorted(those, begins, "right") - 1 for those in (edges, shares))
+    first = first[tile] + (begins - edges[tile]) * BLOCK_K
+    rows = np.stack([np.arange(begins.size), first, m0[tile], n0[tile], np.diff([*begins, edges[-1]])], axis=1)
+    mine = [rows[block == one] for one in range(blocks)]
+    most = max(map(len, mine)) + 2
+    work = [np.concatenate([one, np.repeat(one[-1:] * (1, 1, 1, 1, 0), most - len(one), axis=0)]) for one in mine]
+    return np.array(work, np.uint32), np.searchsorted(begins, edges).astype(np.uint32)
 
 
 def padded_patches(N, P, Q):
@@ -137,7 +119,7 @@ def padded_patches(N, P, Q):
 
 @lru_cache
 def plan(N, P, Q, K, C):
-    """The tile with which the GPU takes the least time, and the shares of the blocks."""
+    """The tile with which the GPU takes the least time, and its cut."""
     rows, columns = ([ceil_div(extent, PATCH)] * (WINDOW - 1) + [extent // PATCH] for extent in (P, Q))
     steps = [ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns]  # of a tile of each product
 
@@ -155,7 +137,7 @@ def plan(N, P, Q, K, C):
         for n0 in range(0, C, tile["BLOCK_N"])
         for m0 in range(0, K, tile["BLOCK_M"])
     ]
-    return Plan(tile, *cut(tiles, blocks(tile)))
+    return tile, *cut(tiles, blocks(tile))
 
 
 def workspace(problem):
@@ -180,9 +162,9 @@ def launch(x, dy, dfilt, geometry, workspace):
     C = x.shape[4]
     if not aligned(x.reshape(x.size // C, C), dy.reshape(dy.size // K, K)):
         raise ValueError("x and dy must begin on a 16-byte boundary")
-    tile = plan(N, P, Q, K, C).tile
+    tile, *_ = plan(N, P, Q, K, C)
     kernel, THREADS = specialise(**tile)
 
     patches.transform_without_gaps(x, dy, xs, dys, geometry)
     kernel[work.shape[0], THREADS](xs, dys, sums, work)
-    product_sums.add_segments(sums, dfilt, first_segments, tile["BLOCK_M"], tile["BLOCK_N"])
+    patches.add_segments(sums, dfilt, first_segments, tile["BLOCK_M"], tile["BLOCK_N"])

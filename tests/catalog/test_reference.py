@@ -2,7 +2,6 @@
 
 import itertools
 from functools import lru_cache
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -180,7 +179,18 @@ def test_normals_are_within_its_bound_and_as_exact_as_is_typical(ladder):
 
 # --- uneven operands ---
 
-kinds = import_module("lessons.08_training.figures.kinds")
+UNEVEN = Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
+
+
+def uneven_operands():
+    """Normals, but for one pixel that is 2**12 times the others, and for a centre tap of 0.
+
+    The element of dx in the pixel's place has no term with it; minimal filtering sums before it multiplies.
+    """
+    x, filt = inputs.normals(UNEVEN, 0)
+    x[:, :, x.shape[2] // 2, x.shape[3] // 2] *= 2**12
+    filt[:, :, 1, 1] = 0
+    return x, filt
 
 
 def verdict(name, problem, algorithm):
@@ -194,9 +204,8 @@ def verdict(name, problem, algorithm):
 
 
 def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
-    uneven = kinds.uneven_operands(kinds.UNEVEN, 0)
+    uneven, problem = uneven_operands(), UNEVEN
     monkeypatch.setattr(inputs, "normals", lambda *_: tuple(part.copy() for part in uneven))
-    problem = kinds.UNEVEN
     for name in ("dgrad_direct", "dgrad_implicit_gemm", "dgrad_strided"):
         assert verdict(name, problem, None).status == "right", name
     name = "dgrad_minimal_filtering"
@@ -204,6 +213,20 @@ def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
     (finding,) = verdict(name, problem, None).findings
     assert finding.kind == "imprecise"
     assert "times the float32 bound" in finding.message
+
+
+@pytest.mark.parametrize(("even", "normwise", "said"), [
+    (True, False, "our largest error is {} times that bound\nwith 32 filters and 64 channels"),
+    (False, False, "the error is {} times the definition's bound"),
+    (False, True, "our error is {} times that\nbound"),
+])  # fmt: skip
+def test_a_page_says_how_large_errors_of_minimal_filtering_are(even, normwise, said):
+    x, filt = inputs.normals(UNEVEN, 0) if even else uneven_operands()
+    error = abs(reference.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
+    transformed = reference.transformed_magnitude(UNEVEN, x, filt) if normwise else None
+    bound = reference.error_bound(UNEVEN, reference.full(UNEVEN, abs(x), abs(filt)), transformed=transformed)
+    page = (catalog.LESSONS / "08_training" / "minimal_filtering.md").read_text(encoding="utf-8")
+    assert said.format(f"{(error / bound).max():.2g}") in page
 
 
 # --- the typical error of float32 sums ---

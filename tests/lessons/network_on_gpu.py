@@ -10,10 +10,12 @@ from importlib import import_module
 import numpy as np
 from msgspec.structs import replace
 
+from tests.lessons import network_oracle as oracle
+
 NETWORK = "lessons.08_training.network"
-fused, layered, oracle, parameters, shapes, training, digits, graph = (
+fused, layered, parameters, shapes, training, digits, graph = (
     import_module(f"{NETWORK}.{name}")
-    for name in ("fused", "layered", "oracle", "parameters", "shape", "training", "digits", "graph")
+    for name in ("fused", "layered", "parameters", "shape", "training", "digits", "graph")
 )
 SHAPE, BATCH, PLAN = shapes.MNIST, 32, training.Plan(epochs=2, batch=16)
 

@@ -10,8 +10,10 @@ import texts
 from processes import python
 from sampling import some
 
+from tests.lessons import network_oracle as oracle
+
 NETWORK = "lessons.08_training.network"
-shape_of, oracle, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "oracle", "batch"))
+shape_of, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "batch"))
 SMALL = shape_of.SMALL
 # a thread of the second layer has one filter, as on 28 x 28; features are fewer than a warp
 WIDE_POOL = shape_of.Shape(
@@ -77,8 +79,8 @@ def test_the_oracle_agrees_with_pytorch():
     weights = made.parameters.on_host()
     peer = torch_side.Peer(WIDE_POOL, weights, training.Plan(), 5)
     peer.put(x, classes)
-    with torch_side.strict():
-        peer.step()
+    torch_side.strict()
+    peer.step()
     losses, _, wanted = oracle.run(WIDE_POOL, made.parameters.on_host(), x, classes)
     assert float(peer.loss) == pytest.approx(losses.mean(), rel=1e-5)
     for name, gradient in peer.gradients().items():
@@ -105,7 +107,7 @@ def test_a_fused_layer_and_its_gradients_are_the_oracles_to_the_bit(layer):
     images are summed in two parts."""
     from numba import cuda
 
-    forward, backward = (import_module(f"{NETWORK}.{name}") for name in ("conv_pool", "conv_pool_backward"))
+    conv_pool = import_module(f"{NETWORK}.conv_pool")
     random, (H, C, K, TAPS) = np.random.default_rng(2), (layer.H, layer.C, layer.K, layer.TAPS)
     x, filt = random.integers(-1, 3, (5, 1, H, H, C)) * 1.0, random.integers(-1, 2, (K, 1, TAPS, TAPS, C)) * 1.0
     bias, dy = -4 - np.arange(K), random.integers(-3, 4, (5, 1, layer.WINDOWS, layer.WINDOWS, K))
@@ -118,14 +120,14 @@ def test_a_fused_layer_and_its_gradients_are_the_oracles_to_the_bit(layer):
         cuda.to_device(a.astype(np.float32).ravel()) for a in (x, filt, bias, dy, x * np.nan, dy)
     )
     found = cuda.to_device(np.zeros(dy.size, np.uint8))
-    forward.launch(layer, x, filt, bias, y, found)
+    conv_pool.launch(layer, x, filt, bias, y, found)
     np.testing.assert_array_equal(y.copy_to_host(), wanted.ravel())
     np.testing.assert_array_equal(found.copy_to_host(), np.where(wanted.ravel() > 0, places.ravel(), 255))
     partials = cuda.to_device(np.full((2, filt.size + K + 3), np.nan, np.float32))
-    backward.launch_filter(layer, x, dy, found, partials, 3, 3 + filt.size)
+    conv_pool.launch_filter(layer, x, dy, found, partials, 3, 3 + filt.size)
     sums = partials.copy_to_host().sum(axis=0)[3:]
     np.testing.assert_array_equal(sums, [*d_filt.ravel(), *d_z.sum(axis=(0, 1, 2, 3))])
-    backward.launch_input(layer, dy, found, filt, d_x_found)
+    conv_pool.launch_input(layer, dy, found, filt, d_x_found)
     np.testing.assert_array_equal(d_x_found.copy_to_host(), d_x.ravel())
 
 

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from common import cli
 from common.catalog import catalog, lessontext
+from tests.lessons import network_oracle as oracle
 
 NETWORK = "lessons.08_training.network"
 trainingcharts = import_module("lessons.08_training.figures.charts")
 record = import_module(f"{NETWORK}.record")
-training, digits, shapes, commands, batches, oracle = (
-    import_module(f"{NETWORK}.{name}") for name in ("training", "digits", "shape", "commands", "batch", "oracle")
+training, digits, shapes, commands, batches = (
+    import_module(f"{NETWORK}.{name}") for name in ("training", "digits", "shape", "commands", "batch")
 )
 SIZE = 4
 TINY = shapes.Shape(

@@ -27,11 +27,6 @@ WGRAD_GEMM_K = None
 DGRAD_TIMES = None
 WGRAD_TIMES = None
 
-# blocks of 64 x 64 outputs
-FORWARD_BLOCKS = None
-WGRAD_BLOCKS = None
-DGRAD_BLOCKS = None
-
 # how many floats apart lie filt[k, t, r, s, c] and filt[k + 1, t, r, s, c];
 # and dy[n, o, p, q, k] and dy[n, o, p, q + 1, k]
 FROM_K_TO_K = None

@@ -14,14 +14,13 @@ import importlib
 import numpy as np
 from numba import cuda, float32, int64
 
-from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.grid import SUM_THREADS, jit, multiprocessors
 from lessons.toolkit.memory import aligned, shared_array
 from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 step = importlib.import_module("lessons.04_register_blocking.gemm_double_buffered")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-segments = importlib.import_module("lessons.08_training.helpers.tile_segments")
 BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N = step.BLOCK_M, step.BLOCK_N, step.BLOCK_K, step.THREAD_M, step.THREAD_N
 A_STAGE, B_STAGE, A_SIZE, BOTH = step.A_STAGE, step.B_STAGE, step.A_SIZE, step.A_BOTH + step.B_BOTH
 TILE = BLOCK_M * BLOCK_N  # sums
@@ -75,6 +74,20 @@ def gemm_equal_shares(a, b, sums, all_steps, steps, blocks_n, wide):
             store_row(sums, to, True, 0, BLOCK_N, acc, int64(i), True)
 
 
+@cuda.jit
+def add_segments(sums, c, tiles, steps, blocks):
+    """c = the sums of all segments. Step s is in the share of block ((s + 1) * blocks - 1) // (tiles * steps)."""
+    i, N = cuda.grid(1), c.shape[1]
+    if i < c.size:
+        m, n = i // N, i % N
+        tile = m // BLOCK_M * ((N + BLOCK_N - 1) // BLOCK_N) + n // BLOCK_N
+        first, last = (tile * steps + 1) * blocks - 1, (tile + 1) * steps * blocks - 1
+        total = float32(0.0)
+        for block in range(first // (tiles * steps), last // (tiles * steps) + 1):
+            total += sums[(tile + block) * TILE + m % BLOCK_M * BLOCK_N + n % BLOCK_N]
+        c[m, n] = total
+
+
 def workspace(problem):
     """A tile of sums for each segment; blocks: as many as fit on the GPU, but no more than there are steps."""
     tiles = ceil_div(problem.M, BLOCK_M) * ceil_div(problem.N, BLOCK_N)
@@ -87,4 +100,4 @@ def launch(a, b, c, sums):
     blocks_n, tiles = ceil_div(N, BLOCK_N), ceil_div(M, BLOCK_M) * ceil_div(N, BLOCK_N)
     blocks = sums.size // TILE - tiles + 1
     gemm_equal_shares[blocks, THREADS](a, b, sums, tiles * steps, steps, blocks_n, aligned(a, b))
-    segments.add_up(sums, c, tiles, steps, blocks, BLOCK_M, BLOCK_N)
+    add_segments[ceil_div(c.size, SUM_THREADS), SUM_THREADS](sums, c, tiles, steps, blocks)

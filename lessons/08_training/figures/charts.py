@@ -17,10 +17,7 @@ _OTHERS = {EAGER: (VERMILION, "-"), GRAPH: (VERMILION, "--")}
 
 
 def draw_card(record, folder: Path) -> list[Path]:
-    """Draw what the record of training on the record's GPU has, as ``training-...`` in ``folder``; returns the PNGs.
-
-    Raises RecordError, StoreError.
-    """
+    """Draw what the record of training on the record's GPU has, as ``training-...``; returns the PNG files."""
     found = records.load(record.slug, record.folder)
     written = draw_run(found.trained, found.gpu.name, folder) if found and found.trained else []
     if found and found.compared:

@@ -1,47 +1,43 @@
 """What follows a convolution or a product, three ways: in its kernel, in a kernel of its own, and as PyTorch does it.
 
-The epilogues are a lesson's: a module with ``ways(launch, y)``, which gives each by name, with ``fused()`` and
-``separate()``, the array ``found`` that either leaves its result in, and ``saved_bytes``. All are timed in turn. What
-follows may be a second convolution, of 1 x 1: such a way says of how many ``images``, how many ``filters``, whether
-with ``relu`` between, and has the first one ``alone()``.
+A lesson's module has ``ways(launch, y)``, which gives epilogues by name, as ``Way`` of ``helpers/beside.py`` or
+``helpers/pair_ways.py`` has them: what runs fused and apart, and where either leaves its result.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 
 from common.catalog import inputs
-from common.catalog.problems import FLOAT16, Convolution, Problem
+from common.catalog.problems import FLOAT16, Convolution
 from common.machine_code.capture import BoundStep
 from common.timing import peers
-from common.timing.timing import Fused, Stopwatch
+from common.timing.timing import Fused
 
 SECONDS = 0.25  # of a pair
 ERROR = 0.002  # of a ratio, at which a pair is known well enough
 
 
-def measure(
-    module: ModuleType, ways: Callable[..., dict[str, Any]], problem: Problem, watch: Stopwatch
-) -> list[Fused]:
+def measure(module, ways, problem, watch):
     """Time a step's epilogues, and PyTorch's own calls if it is installed.
 
     Raises RuntimeError if a fused epilogue finds something else than a kernel of its own.
     """
     from numba import cuda
 
-    x, y, bound = _ready(module, problem)
+    values = inputs.normals(problem, 5)
+    x, weight = (cuda.to_device(one.astype(dtype)) for one, (_, dtype) in zip(values, problem.operands, strict=False))
+    bound = BoundStep(module, problem)
+    bound.allocate()
+    bound.prepare(weight)
+    y = cuda.device_array(*problem.operands[2])
 
-    def launch(to: Any, epilogue: Any, by: Callable[..., Any] = module.launch) -> Any:
+    def launch(to, epilogue, by=module.launch):
         return by(*bound.arguments(x, to), finish=epilogue)
 
-    def alone() -> None:
+    def alone():
         launch(y, None)
 
     made = ways(launch, y)
@@ -55,36 +51,20 @@ def measure(
     for name, way in made.items():
         eager = theirs.get(name)
         found.append(Fused(
-            epilogue=name,
-            saved_bytes=way.saved_bytes,
+            epilogue=name, saved_bytes=way.saved_bytes, layout=layout if eager else "",
             alone=watch.measure_pairs(way.fused, getattr(way, "alone", alone), **limits),
             separate=watch.measure_pairs(way.separate, way.fused, **limits),
             eager=watch.measure_pairs(eager, way.fused, **limits) if eager else None,
-            layout=layout if eager else "",
         ))  # fmt: skip
     return found
 
 
-def _ready(module: ModuleType, problem: Problem) -> tuple[Any, Any, BoundStep]:
-    """The step bound to the problem, and an input and an output on the device."""
-    from numba import cuda
-
-    values = inputs.normals(problem, 5)
-    x, weight = (cuda.to_device(one.astype(dtype)) for one, (_, dtype) in zip(values, problem.operands, strict=False))
-    bound = BoundStep(module, problem)
-    bound.allocate()
-    bound.prepare(weight)
-    shape, dtype = problem.operands[2]
-    return x, cuda.device_array(shape, dtype), bound
-
-
-def _require_same(name: str, way: Any, problem: Problem) -> None:
+def _require_same(name, way, problem):
     """Run both once, which compiles them, and compare; kernels of their own may find y rounded to float16."""
-    results = []
-    for run in (way.fused, way.separate):
-        run()
-        results.append(way.found.copy_to_host().astype(np.float64))
-    fused, separate = results
+    way.fused()
+    fused = way.found.copy_to_host().astype(np.float64)
+    way.separate()
+    separate = way.found.copy_to_host().astype(np.float64)
     half = FLOAT16 in (problem.operands[2][1], way.found.dtype)
     scale = float(np.sqrt(np.mean(separate**2)))
     off = np.abs(fused - separate)
@@ -93,7 +73,7 @@ def _require_same(name: str, way: Any, problem: Problem) -> None:
         raise RuntimeError(f"{name}: fused it differs from a kernel of its own by up to {float(np.nanmax(off)):.3g}")
 
 
-def _eager(problem: Problem, made: dict[str, Any], watch: Stopwatch) -> tuple[dict[str, Callable[[], Any]], str]:
+def _eager(problem, made, watch):
     """PyTorch's calls by epilogue, in the faster memory layout, and its name; in place where they can be."""
     layout, run = peers.fastest(problem, watch)
     import torch
@@ -108,7 +88,7 @@ def _eager(problem: Problem, made: dict[str, Any], watch: Stopwatch) -> tuple[di
     return calls, layout
 
 
-def _quantised(run: Callable[..., Any], columns: int) -> Callable[[], Any]:
+def _quantised(run, columns):
     """A product of int8, its sums times a factor for each column, as int8."""
     import torch
 
@@ -116,9 +96,7 @@ def _quantised(run: Callable[..., Any], columns: int) -> Callable[[], Any]:
     return lambda: run().mul(factors).round_().clamp_(-128, 127).to(torch.int8)
 
 
-def _after_convolution(
-    run: Callable[..., Any], problem: Problem, made: dict[str, Any], watch: Stopwatch
-) -> dict[str, Callable[[], Any]]:
+def _after_convolution(run, problem, made, watch):
     """By name, what follows the convolution that ``run`` computes."""
     import torch
 
@@ -126,32 +104,27 @@ def _after_convolution(
     bias = torch.randn(problem.output_shape[-1], device="cuda").to(y.dtype)
     residual = torch.randn_like(y)
     others = [axis for axis in range(y.ndim) if axis != 1]
-
-    def column_moments() -> Any:
-        result = run()
-        return result, torch.var_mean(result, dim=others, correction=0)
-
     biased = partial(run, bias=bias)
-    calls: dict[str, Callable[[], Any]] = {
+    calls = {
         "add_bias": biased,
         "bias_relu": lambda: torch.relu_(biased()),
         "scale": lambda: run().mul_(0.5).to(torch.float16),
         "add_residual": lambda: run().add_(residual),
-        "column_moments": column_moments,
+        "column_moments": lambda: torch.var_mean(run(), dim=others, correction=0),
     }
     return calls | {name: _pair(way, problem, watch) for name, way in made.items() if hasattr(way, "filters")}
 
 
-def _pair(way: Any, problem: Problem, watch: Stopwatch) -> Callable[[], Any]:
+def _pair(way, problem, watch):
     """PyTorch's convolution of so many images, and that of 1 x 1 which follows in the way."""
-    _, run = peers.fastest(replace(problem, N=way.images), watch)  # type: ignore[call-arg] - a convolution's
+    _, run = peers.fastest(replace(problem, N=way.images), watch)
     import torch
 
     y = run()
     second = torch.randn((way.filters, y.shape[1], *[1] * (y.ndim - 2)), device="cuda").to(y.dtype)
     convolve = torch.nn.functional.conv2d if y.ndim == 4 else torch.nn.functional.conv3d
 
-    def both() -> Any:
+    def both():
         between = run()
         return convolve(torch.relu_(between) if way.relu else between, second)
 

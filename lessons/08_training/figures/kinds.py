@@ -1,20 +1,17 @@
-"""Tables and figures of pages: of the network's record of training, of epilogues, of minimal filtering's errors."""
+"""Tables and figures of pages: of training, and of epilogues."""
 
 from importlib import import_module
 
-import numpy as np
-
-from common.catalog import inputs, problems, reference
+from common.catalog import problems
 from common.records import current
 from common.records.records import RESULTS
 from common.report import figures, kinds
-from common.report.figures import Figure, kind
+from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import OLDER, Table
 
 records = import_module("lessons.08_training.network.record")
 
-UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
 OPEN = "(not measured yet)"
 _OF_RUN = {
     "accuracy": lambda run: figures.of(100 * run.history[-1].held_out_accuracy, ".1f"),
@@ -47,12 +44,12 @@ def figure(record, what, *words):
         raise ValueError(f"training {' '.join([what, *words])}: is not in the record") from None
     if speed is None or beside is None:
         return OPEN
+    return _times(speed, beside)
+
+
+def _times(speed, beside):
     ratio = beside.timing.median_ms / speed.timing.median_ms
-    return Figure(ratio, _times(ratio))
-
-
-def _times(ratio):
-    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+    return figures.of(ratio, ".2g" if ratio < 10 else ".0f")
 
 
 @kind("training", kinds.TABLES)
@@ -71,11 +68,8 @@ def table(record, *batches):
         cells = [f"*{name}*" if library else f"{name}{mark}", str(launches or "")]
         for size in sizes:
             speed, eager = compared.speed(name, size), compared.speed(records.EAGER, size)
-            cell = ""
-            if speed and eager:
-                ratio = eager.timing.median_ms / speed.timing.median_ms
-                cell = f"{1e3 * speed.timing.median_ms:,.0f} ({_times(ratio)}×)"
-            cells.append(cell)
+            both = speed and eager
+            cells.append(f"{1e3 * speed.timing.median_ms:,.0f} ({_times(speed, eager).text}×)" if both else "")
         rows.append(cells)
     header = ["a step, µs (times as fast as PyTorch)", "launches", *(f"{size:,} digits" for size in sizes)]
     note = f"Median of steps that follow each other, in turn on one {found.gpu.name}, {compared.run.date};"
@@ -122,7 +116,7 @@ def of_epilogue(record, preset, step, epilogue, way):
     """Milliseconds of a step with an epilogue: ``fused``, ``separate`` (two kernels), or ``eager`` (PyTorch)."""
     found = _epilogue(record, preset, step, epilogue)
     pair = found and getattr(found, "alone" if way == "fused" else way)
-    return figures.Figure(pair.first.median_ms, figures.milliseconds(pair.first.median_ms)) if pair else None
+    return figures.in_ms(pair.first.median_ms) if pair else None
 
 
 @kind("saved")
@@ -134,22 +128,6 @@ def saved(record, preset, step, epilogue):
     return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, ".1f")
 
 
-@kind("uneven")
-def uneven(bound):
-    """The largest error of minimal filtering on :func:`uneven_operands`, over its ``normwise`` bound, or over
-    the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy in
-    float32: no GPU is needed.
-    """
-    if bound not in ("normwise", "elementwise", "even"):
-        raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
-    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else uneven_operands(UNEVEN, 0)
-    error = np.abs(reference.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
-    magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
-    transformed = reference.transformed_magnitude(UNEVEN, x, filt) if bound == "normwise" else None
-    ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
-    return figures.of(ratio, ".2g")
-
-
 @kind("picture", kinds.TABLES)
 def picture(record, name, *words):
     """``NAME WORDS``: a chart of this GPU that lies there once it is drawn, and what it shows in words."""
@@ -157,15 +135,3 @@ def picture(record, name, *words):
     if not path.is_file():
         raise UnmeasuredError(f"the chart `{name}`")
     return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
-
-
-def uneven_operands(problem, seed):
-    """Normals, but for one pixel that is 2**12 times the others, and for a centre tap of 0.
-
-    Of a data gradient or a convolution of 3 x 3 taps, padded by 1: the output in the pixel's place has no term
-    with it, and minimal filtering, which sums before it multiplies, has.
-    """
-    x, filt = inputs.normals(problem, seed)
-    x[:, :, x.shape[2] // 2, x.shape[3] // 2] *= 2**12
-    filt[:, :, 1, 1] = 0
-    return x, filt

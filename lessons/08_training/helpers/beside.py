@@ -1,7 +1,4 @@
-"""Each epilogue two ways, to be timed: in the kernel of a convolution, and in a kernel of its own after it.
-
-The second reads y once more and writes it once more: what fusing saves.
-"""
+"""Each epilogue two ways, to be timed: in the kernel of a convolution, and in a kernel of its own after it."""
 
 from functools import lru_cache
 from importlib import import_module
@@ -59,10 +56,9 @@ def apart(epilogue, y, out):
 
 
 class Way:
-    """One epilogue: `fused()` and `separate()` leave the same in `found`; `saved_bytes` are those that fusing saves.
+    """One epilogue: `fused()` and `separate()` leave the same in `found`.
 
-    Those are what goes to global memory and back only because another kernel follows: y once there and once back, and
-    where the columns of y are described, once back. Partial results are too few to count.
+    Fusing saves `saved_bytes`: y is not written and read once more, or, where columns are described, not read.
     """
 
     def __init__(self, fused, separate, found, saved_bytes):

@@ -1,14 +1,12 @@
 """Two convolutions in one kernel, the second of 1 x 1: what lies between them stays in the block's shared memory.
 
-A 1 x 1 filter needs of each pixel all that the first convolution found there, and nothing of its neighbours. So a
-block can go on by itself if its tile is as wide as the first convolution has filters:
+A 1 x 1 filter needs nothing of a pixel's neighbours. So a block can go on by itself if its tile is as wide as the
+first convolution has filters:
 
-    launch(x, prepare(filt, problem), second, y, geometry)  # lesson 06's prepare
-    launch(x, prepare(filt, problem), second, y, geometry, finish=relu())  # with an epilogue between the two
+    launch(x, prepare(filt, problem), second, y, geometry, finish=relu())  # lesson 06's prepare; the finish may lack
 
-The first half is `hconv3d_mma`, all but its last line, which stores the tile. Instead the tile is rounded to float16,
-as it would have been in global memory, and is the left operand of a second product, a block of the second filter's
-rows after the other.
+The first half is `hconv3d_mma`, all but its last line, which stores the tile. Instead the tile is rounded to float16
+and is the left operand of a second product, a block of the second filter's rows after the other.
 
 Source: CUTLASS, examples/13_two_tensor_op_fusion, in its form that stages the tile in shared memory.
 """
@@ -57,10 +55,7 @@ def relu(value, m, n):
 
 
 class Pair(NamedTuple):
-    """What stands in for y of `hconv3d_mma`: the shape of its result, the second filter [K2, K] and y [GEMM_M, K2].
-
-    `wide`: the second filter's rows are on 16-byte boundaries.
-    """
+    """In the place of `hconv3d_mma`'s y: its shape, the second filter [K2, K], its rows maybe `wide`, y [M, K2]."""
 
     shape: tuple
     second: Any
@@ -69,10 +64,7 @@ class Pair(NamedTuple):
 
 
 def room(BLOCK_M, BLOCK_N, STAGES):
-    """Where in shared memory results leave, and blocks of the second filter lie; how many; values in all.
-
-    The tile between the convolutions comes first. All of it takes the place of the tiles that the first one copied.
-    """
+    """Behind the tile between, where results leave, and blocks of the second filter lie; how many; values in all."""
     _, threads, _, stage = planning.layout(BLOCK_M, BLOCK_N, STAGES)
     leaving = BLOCK_M * BLOCK_N
     ring = leaving + threads // 32 * MMA_M * STRIDE
@@ -200,8 +192,7 @@ def specialise(WORDS, wide, K, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, **hooks)
 def launch(x, prepared, second, y, geometry, finish=None):
     """y [N, O, P, Q, K2] = the convolution of x by `prepared`, rounded, then that by `second` [K2, 1, 1, 1, K].
 
-    All are float16; sums are float32. An epilogue `finish` works on the first one's sums before they are rounded.
-    Raises ValueError if a block's tile is too narrow for K, or shapes do not fit.
+    All are float16; sums are float32. `finish` works on the first sums. ValueError if a tile is too narrow for K.
     """
     filt, table = prepared
     N, D, H, W, C = x.shape

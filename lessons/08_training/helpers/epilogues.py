@@ -1,18 +1,12 @@
 """Epilogues: what follows a convolution, done to its sums while they are in registers.
 
-An epilogue is a function of one sum and of where it belongs, y[m, n] of GEMM_M x K outputs:
-
-    @epilogue(bias=PER_FILTER)
-    def bias_relu(value, m, n, bias):
-        return positive(value + bias[n])
-
+An epilogue is a function of one sum and of where it belongs, y[m, n] of GEMM_M x K outputs, see `bias_relu` below.
 `bias_relu(array)` ties it to what it reads. The same function goes into two kernels, neither of which knows it:
 
     launch(x, prepared, y, geometry, partials, finish=bias_relu(array))  # lesson 05's, FP32
     launch(x, prepared, y, geometry, finish=bias_relu(array))  # lesson 06's hconv3d_mma, FP16
 
-The kernels call it for each sum of a thread before they round and store it; where blocks share a tile of y (SPLIT_K),
-the kernel that adds up their parts calls it.
+They call it before they round and store; with SPLIT_K, the kernel that adds up the parts calls it.
 """
 
 from functools import lru_cache
@@ -37,8 +31,7 @@ MOST = 2  # operands of an epilogue
 def epilogue(**operands):
     """Decorator of a function (value, m, n, *operands), at most two; each is PER_FILTER, LIKE_Y or NUMBER.
 
-    The function gets one PER_FILTER as an array, and of one LIKE_Y the element at [m, n], as float32: neighbours are
-    read together.
+    The function gets one PER_FILTER as an array, and of one LIKE_Y the element at [m, n], as float32.
     """
 
     def made(function):
@@ -221,8 +214,8 @@ def reader(AT, WIDTH, how):
 def over_sums(apply, read, WHOLE, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TOGETHER, **_):
     """Device function that replaces each sum of a thread by what `apply` makes of it.
 
-    The thread has ROWS rows of sums, ROW_STEP apart in y, and in each GROUPS of WIDTH neighbours, GROUP_STEP apart.
-    In `acc` groups of TOGETHER rows follow each other. WHOLE: the groups divide K.
+    The thread has ROWS rows, ROW_STEP apart in y, each of GROUPS of WIDTH neighbours, GROUP_STEP apart. In `acc`
+    groups of TOGETHER rows follow each other. WHOLE: the groups divide K.
     """
     GROUP = TOGETHER * WIDTH
     ROW = GROUPS * GROUP

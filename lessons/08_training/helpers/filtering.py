@@ -1,13 +1,9 @@
 """Minimal filtering: two neighbouring outputs of three taps by four products in place of six, F(2, 3).
 
     outputs = of_products @ ((of_taps @ taps) * (of_inputs @ inputs))
-
-The same for the rows and for the columns of a window: 2 x 2 outputs, a patch, of 3 x 3 taps take 4 x 4 products. All
-matrices hold 0, 1, -1 and halves, so each function here is a few additions. The gradient of the taps goes through the
-same three matrices, the outer two on their side:
-
     dtaps = of_taps.T @ ((of_products.T @ doutputs) * (of_inputs @ inputs))
 
+The same for the rows and for the columns of a window: 2 x 2 outputs, a patch, of 3 x 3 taps take 4 x 4 products.
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 """
 
@@ -117,9 +113,9 @@ def window_row(dy, patch, r, k, pad_h, pad_w):
 def asking(BLOCK_K, B_STRIDE, THREADS):
     """Build the device function that asks for the next pair of tiles, of BLOCK_K filters.
 
-    A `source` is what a thread brings, and where to: a row of four filters' windows in registers (`window`), where in
-    dy it begins (`at`), a bit for each pixel (`inside`), the first filter (`k`); where in a_tile its sums belong
-    (`to`), the lane with the other row (`partner`), its `sign`; where copies of filters begin, and where they go.
+    A `source` has a row of four filters' windows in registers (`window`), where in dy it begins (`at`), a bit for
+    each pixel (`inside`), the first filter (`k`); where in a_tile its sums belong (`to`), the lane with the other
+    row (`partner`), its `sign`; where copies of filters begin, and where they go.
     """
     COPIES = BLOCK_K * B_STRIDE // (THREADS * VECTOR)
 

@@ -1,8 +1,4 @@
-"""A long sum over a small product: into how many parts to cut it, and how to add the partial sums up.
-
-lessons/toolkit/grid.py has up to 16 parts. Where a product has few tiles, it takes a hundred to fill a GPU, and one
-thread for each output is too few to add them up.
-"""
+"""A long sum over a small product: into how many parts to cut it, up to 128, and how to add the partial sums up."""
 
 from functools import lru_cache
 from math import sqrt

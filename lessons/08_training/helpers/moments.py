@@ -1,13 +1,12 @@
 """Mean and variance of each column of y, as batch norm wants them: in a convolution's kernel, or in one of its own.
 
-A sum of squares less the square of the sum loses all its digits where the mean is large. So what is added up are
-distances from one of the values, the shift (Chan, Golub and LeVeque, 1983). Of n values, with d = value - shift:
+What is added up are distances from one of the values, the shift (Chan, Golub and LeVeque, 1983). Of n values, with
+d = value - shift:
 
     mean = shift + sum of d / n        M2 = sum of d * d - (sum of d)**2 / n        variance = M2 / n
 
-Sets of values, each with its count, mean and M2, become one set in the same way: d is a set's mean less that of the
-first one, and counts as often as the set has values; the sets' own M2 are added to it. All is added up in an order
-that the shape alone decides, so that the same y gives the same bits.
+Sets of values become one in the same way: d is a set's mean less that of the first one, and counts as often as the
+set has values; the sets' own M2 are added. The order follows from the shape alone: the same y gives the same bits.
 """
 
 from functools import lru_cache
@@ -27,10 +26,9 @@ THREADS_X, THREADS_Y = 32, 8  # of a kernel of its own: columns, and rows at a t
 LEAST_ROWS = 32  # of a block
 BLOCKS = 1024  # that keep a large GPU busy
 BLOCK_SETS = THREADS_X * THREADS_Y
-# The lanes of a warp that share columns differ in these bits of their number, by the rows that its lanes cover: of
-# lesson 05's kernel, and of a fragment of sums as mma.sync has it
+# Bits of their number in which lanes differ that share columns, by the rows of a warp: lesson 05's, and mma.sync's
 SHARING = {4: (1, 16), 8: (4, 8, 16)}
-# Of the kernel that merges what the blocks leave. It is short, and waits for memory once
+# Of the kernel that merges what the blocks leave
 MERGED = 2  # columns of a block
 LANES = 128  # threads that share a column
 AT_ONCE = 8  # rows that a thread reads before it merges them
@@ -52,8 +50,8 @@ def moment_workspace(shape):
 class ColumnMoments:
     """moments[0, n], moments[1, n] = mean and variance (divided by the count) of y[m, n] over m, beside y.
 
-    Blocks leave mean and M2 of their rows in `partials`, of :func:`moment_workspace`; a second kernel merges those.
-    Both arrays are float32. The moments are those of the sums before they are rounded to y's type.
+    Blocks leave theirs in `partials`, of :func:`moment_workspace`; a second kernel merges those. Both arrays are
+    float32. The moments are those of the sums before they are rounded to y's type.
     """
 
     def __init__(self, moments, partials):
@@ -124,8 +122,7 @@ def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TO
     """Device function that leaves mean and M2 of a tile's columns; see epilogues.over_sums for a thread's sums.
 
     Each thread describes its own columns. Of two lanes that share columns each keeps one half of them, and gets the
-    other lane's sets of these; so a warp's sets come together, and each lane has few columns left. The first warp of
-    each column merges those of the others, which come through shared memory: it takes little of it.
+    other lane's sets of these. The first warp of each column merges those of the others, through shared memory.
     """
     GROUP, COLUMNS = TOGETHER * WIDTH, GROUPS * WIDTH
     ROW = GROUPS * GROUP

@@ -16,8 +16,7 @@ EXPANSION = 4  # filters of the second convolution for one of the first, as in R
 class Way:
     """One pair: `fused()` and `separate()` leave the same in `found`, the last images; `alone()` is the first half.
 
-    `saved_bytes` are what lies between the two, written and read again. `images`, `filters` of the second convolution
-    and `relu`, whether that is between them, say what another library is to compute.
+    `images`, `filters` of the second convolution and a `relu` between them say what another library is to compute.
     """
 
     def __init__(self, images, relu, between, second, y, arguments):

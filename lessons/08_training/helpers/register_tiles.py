@@ -3,28 +3,16 @@
 a_tile has a row of A_STRIDE values for each k, of which BLOCK_M count; b_tile, behind it, a row of BLOCK_N. A thread
 multiplies THREAD_M of the one with THREAD_N of the other, in fours that lie LANES_M or LANES_N fours apart.
 
-`double_buffered` is gemm_tuned's loop: two pairs of tiles, BLOCK_K written out, one barrier for each pair. A kernel
-says how a pair is brought.
-
-What is new is the way out. A 128-bit store wants four neighbouring registers, as a 128-bit read fills. So sums that
-are stored as they are lie in even and odd registers in turn as the values of b_tile do, and a multiply-add that needs
-two operands from registers of one parity may wait. `store_row` adds a zero: what is stored has registers of its own.
+A 128-bit store wants four neighbouring registers. Sums that are stored as they are would lie in even and odd
+registers in turn, as values of b_tile do, and a multiply-add with two operands of one parity may wait. So `store_row`
+adds a zero: what is stored has registers of its own.
 """
 
 from typing import NamedTuple
 
 from numba import cuda, float32, int64, uint32
 
-from lessons.toolkit.memory import (
-    VECTOR,
-    fetch1_or_zero,
-    fetch4_or_zero,
-    load1_or_zero,
-    load4,
-    load4_or_zero,
-    store4,
-    wait_async,
-)
+from lessons.toolkit.memory import VECTOR, load4, store4, wait_async
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
@@ -45,10 +33,7 @@ class RegisterTiles(NamedTuple):
 
 
 def register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
-    """Threads, sizes of fragments, and device functions for this tile.
-
-    Raises ValueError for a tile that does not divide among warps, or needs more registers than there are.
-    """
+    """Raises ValueError for a tile that does not divide among warps, or needs more registers than there are."""
     WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_M % VECTOR or THREAD_N % VECTOR:
         raise ValueError(
@@ -131,44 +116,25 @@ def copies(rows, columns, wide, THREADS):
     return piece, pieces, at_once, across, rows // at_once * across
 
 
-def loads(wide):
-    """The load of a piece to registers."""
-    return load4_or_zero if wide else load1_or_zero
-
-
-def fetches(wide):
-    """The copy of a piece to shared memory."""
-    return fetch4_or_zero if wide else fetch1_or_zero
-
-
 @inlined
 def nothing(source, here, tiles, start):
     pass
 
 
-class Products(NamedTuple):
-    """How many products there are of each k, how far apart their operands lie, and where the thread's first begin."""
+def double_buffered(
+    of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive=nothing, move_on=nothing, PRODUCTS=1, A_APART=0, B_APART=0,
+    first_of_thread=None,
+):  # fmt: skip
+    """gemm_tuned's loop: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
 
-    PRODUCTS: int
-    A_APART: int
-    B_APART: int
-    first_of_thread: object = None  # if not as usual
-
-
-ONE = Products(1, 0, 0)
-
-
-def double_buffered(of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive=nothing, move_on=nothing, products=ONE):
-    """Device functions: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
-
-    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on; `source` is what the kernel
-    reads, as a tuple. `arrive` does what is left before the barrier; `move_on`, behind it, makes `here` say what to
-    ask for next: read so late, it takes no registers before. Of each k there may be several `products`.
+    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on; `source` is a tuple.
+    `arrive` does what is left before the barrier; `move_on`, behind it, makes `here` say what to ask for next, so
+    late to save registers. Of each k there may be several PRODUCTS, whose operands lie A_APART and B_APART, and
+    another place where the thread's first begin.
     """
     A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + B_STRIDE)
-    first_of_thread, load_k, multiply_k = products.first_of_thread or of.first_of_thread, of.load_k, of.multiply_k
-    PRODUCTS, A_APART, B_APART, TILE = products.PRODUCTS, products.A_APART, products.B_APART, of.ACC
-    STEPS, ACC = BLOCK_K * PRODUCTS, PRODUCTS * TILE
+    first_of_thread, load_k, multiply_k = first_of_thread or of.first_of_thread, of.load_k, of.multiply_k
+    TILE, STEPS, ACC = of.ACC, BLOCK_K * PRODUCTS, of.ACC * PRODUCTS
 
     @inlined
     def begin(source, here, tiles, a_frag, b_frag):

@@ -1,7 +1,6 @@
 """The next batch: digits from the training set, each one turned, stretched and moved a little, by a kernel.
 
-4,000 digits are few; a network that sees each of them slightly changed every time learns digits in place of pixels. A
-thread makes one pixel: it looks up where the pixel comes from, between four of the original, and takes their mean.
+A thread makes one pixel: it looks up where the pixel comes from, between four of the original, and takes their mean.
 """
 
 from math import floor
@@ -49,7 +48,7 @@ def launch(images, labels, order, changes, rates, counter, x, classes, rate):
 
 
 def drawn(random, count, turn=0, stretch=0, slant=0, way=0):
-    """Changes for ``count`` digits, each drawn evenly up to these bounds; without any, the digits stay as they are.
+    """Changes [count, ROW], each drawn evenly up to these bounds; without any, the digits stay as they are.
 
     Turned by ``turn`` degrees, stretched by 1 + ``stretch`` along each axis, slanted by ``slant`` pixels for a pixel,
     moved by ``way`` pixels.
@@ -58,11 +57,5 @@ def drawn(random, count, turn=0, stretch=0, slant=0, way=0):
     along_h, along_w = random.uniform(1 - stretch, 1 + stretch, (2, count))
     cos, sin = np.cos(angle), np.sin(angle)
     lean = random.uniform(-slant, slant, count)
-    columns = [
-        cos * along_h,
-        -sin * along_w,
-        sin * along_h + lean,
-        cos * along_w,
-        *random.uniform(-way, way, (2, count)),
-    ]
-    return np.stack(columns, axis=1).astype(np.float32)
+    matrix = cos * along_h, -sin * along_w, sin * along_h + lean, cos * along_w
+    return np.stack([*matrix, *random.uniform(-way, way, (2, count))], axis=1).astype(np.float32)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from common.catalog import catalog, device, schema, store
 from common.commands import arguments, console
 
-from . import record
+from . import digits, record, shape
 
 LESSON = Path(__file__).parents[1].name
 OUT = catalog.ROOT / ".workbook" / "training"
@@ -35,7 +35,6 @@ def _parser(name, about, command):
 
 
 def train_parser():
-    """The options of ``train``."""
     parser = _parser("train", "Train the network on handwritten digits.", _train)
     for name, (kind, text) in PLANNED.items():
         parser.add_argument(f"--{name}", type=kind, help=text)
@@ -47,7 +46,6 @@ def train_parser():
 
 
 def compare_parser():
-    """The options of ``compare``."""
     return _parser("compare", "The network beside PyTorch's: gradients, losses, speed.", _compare)
 
 
@@ -68,7 +66,7 @@ def _train(options):
     if traced and not options.sim:
         say.print("no GPU was found: a small network learns a few digits, traced on the CPU")
     _choose(traced)
-    from . import digits, shape, training
+    from . import training
 
     given = {name: value for name in PLANNED if (value := getattr(options, name)) is not None}
     extents = shape.SMALL if traced else shape.MNIST
@@ -119,21 +117,18 @@ def _finish(run, options, gpu, say):
 
 def _trained(run, gpu):
     """The run's record."""
-    from .digits import SOURCE
-
     run.look()
     held_out, plan = run.held_out, run.plan
+    shown = zip(held_out.numbers.tolist(), held_out.labels.tolist(), run.answers().tolist(), strict=True)
     mistakes = [
         record.Mistake(
-            number=int(number), label=int(label), said=int(said), pixels=base64.b64encode(image.tobytes()).decode()
+            number=number, label=label, said=said, pixels=base64.b64encode(held_out.images[i].tobytes()).decode()
         )
-        for number, label, said, image in zip(
-            held_out.numbers, held_out.labels, run.answers(), held_out.images, strict=True
-        )
+        for i, (number, label, said) in enumerate(shown)
         if said != label
     ]
     return record.Trained(
-        data=SOURCE, learned=len(run.learned), held_out=len(held_out), seed=plan.seed, batch=plan.batch,
+        data=digits.SOURCE, learned=len(run.learned), held_out=len(held_out), seed=plan.seed, batch=plan.batch,
         rate=plan.rate, momentum=plan.momentum, decay=plan.decay, kernels=plan.kernels, launches=run.launches,
         history=run.history, mistakes=mistakes, code=record.code(), run=record.run_now(gpu),
     )  # fmt: skip
@@ -143,15 +138,17 @@ def _compare(options):
     say = console.say(options)
     device.require_gpu("comparing with PyTorch")
     _choose(traced=False)
+    from common.timing import peers
+
     from . import compare, torch_side
 
-    if not torch_side.available():
+    if not peers.available():
         raise ValueError("the comparison needs PyTorch: pip install torch")
     gpu = device.current_gpu()
-    with torch_side.strict():
-        for compared, said in compare.measure(gpu):
-            say.print(said, soft_wrap=True, markup=False)
-            path = record.change(gpu, compared)  # what is measured so far survives an interrupt
+    torch_side.strict()
+    for compared, said in compare.measure(gpu):
+        say.print(said, soft_wrap=True, markup=False)
+        path = record.change(gpu, compared)  # what is measured so far survives an interrupt
     say.print(f"recorded: {store.shown(path)}; `make charts` draws it", markup=False)
     if options.json:
         console.print_json(compared)

@@ -15,8 +15,7 @@ from .record import EAGER, GRAPH, Speed
 from .shape import MNIST
 from .training import KINDS, Plan, network
 
-# At the rate of training, rounding alone drives the losses apart within 100 steps: PyTorch in float64 leaves its own
-# float32 as soon, and as far, as one library the other. At this one it does not.
+# At the rate of training, rounding alone drives the losses apart within 100 steps, those of PyTorch in float64, too
 PLAN = Plan(batch=64, rate=0.002)
 STEPS = 100
 BATCHES = (64, 1024, 32, 128, 256, 512, 2048, 4096)
@@ -67,10 +66,7 @@ def _batches(learned):
 
 
 def _losses(learned):
-    """By network, the losses of STEPS steps from the same weights; and the first gradients' errors, by parameter.
-
-    An error is the largest difference from PyTorch's gradient over the largest gradient.
-    """
+    """By network, the losses of STEPS steps from the same weights; and the first gradients' errors, by parameter."""
     peer = torch_side.Peer(MNIST, Parameters(MNIST, PLAN.seed).on_host(), PLAN, PLAN.batch)
     found, errors, theirs = {EAGER: []}, {}, {}
     for x, classes in _batches(learned):

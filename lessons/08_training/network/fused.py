@@ -1,13 +1,9 @@
-"""The network in eight kernels for a step: each does all of a layer, or all of a gradient.
-
-What one kernel hands to the next passes through global memory once; nothing is written that only the next line reads.
-"""
+"""The network in eight kernels for a step: each does all of a layer, or all of a gradient."""
 
 import numpy as np
 from numba import cuda
 
 from . import conv_pool, head
-from . import conv_pool_backward as gradients
 from .layers import PLACE
 from .parameters import Network
 
@@ -28,7 +24,7 @@ class Fused(Network):
         self.partials = cuda.to_device(np.zeros((min(batch, PARTS), shape.offsets["end"]), np.float32))
 
     def forward(self):
-        """Answers and losses; and, as the same kernel has all it needs, the gradients down to the second pool."""
+        """Answers and losses, and the gradients down to the second pool."""
         shape, p = self.shape, self.weights
         conv_pool.launch(shape.first, self.x, p["filt1"], p["bias1"], self.y1, self.places1)
         conv_pool.launch(shape.second, self.y1, p["filt2"], p["bias2"], self.y2, self.places2)
@@ -38,6 +34,6 @@ class Fused(Network):
         """The gradients of all parameters, in parts."""
         first, second, at, partials = self.shape.first, self.shape.second, self.shape.offsets, self.partials
         head.launch_weights(self)
-        gradients.launch_filter(second, self.y1, self.dy2, self.places2, partials, at["filt2"], at["bias2"])
-        gradients.launch_input(second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
-        gradients.launch_filter(first, self.x, self.dy1, self.places1, partials, at["filt1"], at["bias1"])
+        conv_pool.launch_filter(second, self.y1, self.dy2, self.places2, partials, at["filt2"], at["bias2"])
+        conv_pool.launch_input(second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
+        conv_pool.launch_filter(first, self.x, self.dy1, self.places1, partials, at["filt1"], at["bias1"])

@@ -1,8 +1,7 @@
 """A whole training step as one CUDA graph: the driver is told of its kernels once, then launches them all at once.
 
-A launch costs the CPU more than many of these kernels take. While a stream is captured, launches on it are not run
-but noted, each with its arguments; so buffers must stay where they are, and what changes from step to step must be
-read from memory: the batch, the rate, the number of the step.
+While a stream is captured, launches on it are not run but noted, with their arguments: buffers must stay where they
+are, and what changes from step to step must be read from memory.
 """
 
 from common.machine_code.capture import replaced
@@ -17,10 +16,9 @@ def _checked(answer):
 
 
 class Graph:
-    """``work``, a function that only launches kernels, captured; calling it launches all of them.
+    """``work``, a function that only launches ``kernels``, so many; calling the graph launches all of them.
 
-    ``work`` runs once before, so that its kernels are compiled: undo what that does. ``kernels`` is how many there
-    are.
+    ``work`` runs once before, so that its kernels are compiled: undo what that does.
     """
 
     def __init__(self, work):

@@ -1,8 +1,4 @@
-"""The two dense layers, softmax with cross-entropy, and the way back through them: one kernel, one digit per block.
-
-Softmax takes the largest logit from all first, so that no exponential is infinite. The gradient of the loss with
-respect to a logit is then its probability, less one for the right class.
-"""
+"""The two dense layers, softmax with cross-entropy, and the way back: one kernel, one digit per block."""
 
 from functools import lru_cache
 from math import exp, log
@@ -55,7 +51,7 @@ def specialise(FEATURES, HIDDEN, CLASSES):
             logits[thread] = total
         cuda.syncthreads()
 
-        # softmax and cross-entropy; the loss is the mean over the batch, so each gradient has its share of it
+        # softmax and cross-entropy; less the largest logit, no exponential is infinite
         if thread < CLASSES:
             best = 0
             for k in range(1, CLASSES):
@@ -136,10 +132,7 @@ def specialise_weights(FEATURES, HIDDEN, CLASSES):
 
 
 def launch(net):
-    """Losses and answers of a network's digits from their features ``y2``, and all gradients but the weights'.
-
-    The loss of digit n goes to losses[counter[0] * N + n].
-    """
+    """Losses and answers of a network's digits from their features ``y2``, and all gradients but the weights'."""
     shape, p = net.shape, net.weights
     kernel, THREADS = specialise(shape.FEATURES, shape.HIDDEN, shape.CLASSES)
     kernel[net.batch, THREADS](

@@ -1,10 +1,9 @@
 """The network layer by layer: convolutions by steps of the lessons, a small kernel for each thing between them.
 
-The chain rule makes three convolutions of one: y = x * filt forward; the gradient of x from dy and filt; that of filt
-from x and dy. ``STEPS`` names the step that computes each. A dense layer is a convolution of 1 x 1.
+``STEPS`` names the steps for y, dx and dfilt. A dense layer is a convolution of 1 x 1.
 """
 
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 
 import numpy as np
@@ -17,14 +16,9 @@ from . import layers
 from .parameters import Network
 
 STEPS = ("conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k")
+load = cache(catalog.load)  # once for all layers
 epilogues = import_module("lessons.08_training.helpers.epilogues")
 long_sums = import_module("lessons.08_training.helpers.long_sums")
-
-
-@lru_cache
-def _module(name):
-    step = catalog.find(name)
-    return catalog.load(step.path, step.ladder)
 
 
 class Convolution:
@@ -44,8 +38,9 @@ class Convolution:
         self.flat_dy, self.N, self.pixels = y[1], network.batch, layer.P * layer.Q
         self.of_pixels = cuda.to_device(np.zeros(self.pixels * K, np.float32))
         self.after = (epilogues.bias_relu if relu else epilogues.add_bias)(network.weights[bias])
+        found = [catalog.find(name) for name in STEPS]
         self.steps = [
-            BoundStep(_module(name), problems.on_ladder(catalog.find(name).ladder, layer)) for name in STEPS
+            BoundStep(load(step.path, step.ladder), problems.on_ladder(step.ladder, layer)) for step in found
         ]
         weights = network.weights[filt].reshape(layer.weight_shape)
         # tables, which depend on the shape alone: filters are read where they lie

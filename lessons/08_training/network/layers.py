@@ -1,7 +1,4 @@
-"""Kernels of the layered network beside its convolutions: max-pooling, softmax and their gradients.
-
-One thread per window, pixel or digit.
-"""
+"""Kernels of the layered network beside its convolutions, of one thread per window, pixel or digit."""
 
 from math import exp, isnan, log
 
@@ -52,10 +49,7 @@ def relu_backward(y, dy):
 
 @cuda.jit
 def softmax_cross_entropy(logits, classes, counter, d_logits, losses, said):
-    """Of each digit, its loss to row counter[0] of losses, the gradient of the batch's mean loss, the answer.
-
-    The largest logit is taken from all first, so that no exponential is infinite; that changes no share.
-    """
+    """Of each digit, its loss to row counter[0] of losses, the gradient of the batch's mean loss, the answer."""
     N, CLASSES = logits.shape
     n = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
     if n < N:

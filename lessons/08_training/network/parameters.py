@@ -1,18 +1,44 @@
-"""All parameters of the network in one array, so that one kernel updates them; what both networks have besides."""
+"""All parameters of the network in one array, so that one kernel updates them; what both networks share."""
 
 from math import prod
 
 import numpy as np
-from numba import cuda
+from numba import cuda, float32
 
-from . import update
+COLUMNS, PARTS = 32, 8  # parameters of a block, and threads that share a sum
+THREADS = COLUMNS * PARTS
+
+
+@cuda.jit
+def momentum_sgd(values, velocities, gradients, partials, rate, momentum, decay, counter):
+    """gradients = the sum of partials [PARTS, PARAMETERS] over its rows; then a step of descent, as PyTorch's SGD:
+
+    velocity = momentum * velocity + gradient + decay * parameter; parameter -= rate * velocity.
+    """
+    sums = cuda.shared.array(THREADS, float32)
+    parts, parameters = partials.shape
+    column, part = cuda.threadIdx.x % COLUMNS, cuda.threadIdx.x // COLUMNS
+    at = cuda.blockIdx.x * COLUMNS + column
+    total = float32(0.0)
+    if at < parameters:
+        for row in range(part, parts, PARTS):
+            total += partials[row, at]
+    sums[cuda.threadIdx.x] = total
+    cuda.syncthreads()
+    if part == 0 and at < parameters:
+        for other in range(1, PARTS):  # always in this order: the same bits every time
+            total += sums[other * COLUMNS + column]
+        gradients[at] = total
+        velocities[at] = momentum * velocities[at] + (total + decay * values[at])
+        values[at] -= rate[0] * velocities[at]
+        if at == 0:
+            counter[0] += 1  # the step is done; no other kernel is at work now
 
 
 class Parameters:
     """Values, velocities and gradients on the device: flat arrays of the shape's ``offsets["end"]`` values each.
 
-    A weight is drawn, as the seed says, from a normal distribution of variance 2 / inputs (He et al. 2015, section
-    2.2); a bias starts at 0.
+    Weights are normals of variance 2 / inputs (He et al. 2015, section 2.2); a bias starts at 0.
     """
 
     def __init__(self, shape, seed):
@@ -44,9 +70,8 @@ class Parameters:
 class Network:
     """For batches of ``batch`` digits, on ``parameters``, which several may share.
 
-    ``x`` [batch * H * H] and ``classes`` [batch] are the batch. A step writes its losses to the row of ``losses``
-    [steps * batch] that ``counter`` names, its answers to ``said``, and moves ``counter`` on. ``partials`` are rows
-    of all parameters' gradients, which an update adds up.
+    ``x`` [batch * H * H] and ``classes`` [batch] are the batch. A step writes its losses to row ``counter`` of
+    ``losses`` [steps * batch], its answers to ``said``. ``partials`` are rows of gradients, which an update adds up.
     """
 
     def __init__(self, parameters, batch, steps=1, momentum=0.9, decay=0.0):
@@ -66,5 +91,7 @@ class Network:
         self.forward()
         self.backward()
         p = self.parameters
-        update.launch(p.values, p.velocities, p.gradients, self.partials, self.rate, self.momentum, self.decay,
-                      self.counter)  # fmt: skip
+        momentum_sgd[-(-p.values.size // COLUMNS), THREADS](
+            p.values, p.velocities, p.gradients, self.partials, self.rate, float32(self.momentum),
+            float32(self.decay), self.counter,
+        )  # fmt: skip

@@ -1,7 +1,4 @@
-"""Records of training: how a network learned on a GPU, and how fast, beside PyTorch; one JSON per GPU.
-
-They lie under ``results/training/``. The curves and digits of pages, and their figures, come from there.
-"""
+"""Records of training, ``results/training/GPU.json``: how a network learned, and how fast, beside PyTorch."""
 
 import base64
 import datetime
@@ -53,8 +50,7 @@ class Mistake(Struct, kw_only=True):
 
 
 class Trained(Struct, kw_only=True):
-    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran: an older
-    record has none."""
+    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran."""
 
     data: Name
     learned: Extent
@@ -115,7 +111,7 @@ class Training(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag
 
 
 def path_of(slug: str, folder: Path | None = None) -> Path:
-    """Where the record of that name lies, below ``folder`` (default: the user's records)."""
+    """The record's file, below ``folder`` (default: the user's records)."""
     return (folder or records.OWN) / FOLDER / f"{slug}.json"
 
 
@@ -137,10 +133,7 @@ def change(gpu: Gpu, entry: Trained | Compared) -> Path:
     with store.locked(path.parent):
         record = load(gpu.slug) or Training(gpu=gpu)
         record.gpu = gpu
-        if isinstance(entry, Trained):
-            record.trained = entry
-        else:
-            record.compared = entry
+        setattr(record, type(entry).__name__.lower(), entry)
         store.write_json(path, to_builtins(record))
     return path
 

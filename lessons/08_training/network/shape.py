@@ -1,8 +1,6 @@
 """How large the network is, and where its parameters lie.
 
-ECE408's network (conv 7x7, ReLU, pool 2, conv 7x7, ReLU, pool 4, dense 32, ReLU, dense 10) takes images of 86 x 86
-without padding. Of a digit of 28 x 28 that would leave one pixel. Padding 3 keeps the first convolution at 28 x 28;
-padding 4 makes the second one 16 x 16, which windows of 4 x 4 cover without a rest: all pixels count.
+ECE408's network takes images of 86 x 86 without padding: of a digit of 28 x 28 that would leave one pixel.
 """
 
 from dataclasses import dataclass

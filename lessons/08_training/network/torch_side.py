@@ -1,42 +1,30 @@
 """The same network in PyTorch: the same first weights, the same batches, FP32 without TF32."""
 
-import importlib.util
-from contextlib import contextmanager
-
 import numpy as np
 
 from .shape import NAMES
 
 
-def available():
-    return importlib.util.find_spec("torch") is not None
-
-
-@contextmanager
 def strict():
-    """While open, convolutions and products are FP32, and cuDNN tries its algorithms and keeps the fastest."""
+    """From now on, convolutions and products are FP32, and cuDNN tries its algorithms and keeps the fastest."""
     import torch
 
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
     cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = False, False, True
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = before
 
 
 class Peer:
-    """The network on PyTorch's own layers; ``weights`` by name, as ``Parameters.on_host`` gives them.
+    """The network on PyTorch's own layers, with ``weights`` as ``Parameters.on_host`` gives them.
 
-    ``layout`` is ``contiguous`` (NCHW) or ``channels_last``; with ``captured`` a step is a CUDA graph. ``x`` [N, 1,
-    SIZE, SIZE] and ``classes`` [N] are the batch.
+    ``layout`` is ``contiguous`` (NCHW) or ``channels_last``. With ``captured`` a step is a CUDA graph, which is taken
+    after three steps. ``x`` [N, 1, SIZE, SIZE] and ``classes`` [N] are the batch.
     """
 
     def __init__(self, shape, weights, plan, batch, layout="contiguous", captured=False):
         import torch
 
-        self.torch, self.shape, self.functional = torch, shape, torch.nn.functional
+        self.torch, self.shape, second = torch, shape, shape.second
+        self.features = second.K, second.WINDOWS, second.WINDOWS  # NCHW; the book's x is NHWC
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         form = torch.channels_last if layout == "channels_last" else torch.contiguous_format
         self.values = []
@@ -52,16 +40,10 @@ class Peer:
         if captured:
             self._capture()
 
-    def _features(self):
-        """K, H and W of what the first dense layer reads: PyTorch's x is NCHW, the book's NHWC."""
-        second = self.shape.second
-        return second.K, second.WINDOWS, second.WINDOWS
-
     def _theirs(self, name, value):
         """A parameter of the book, a filter [K, 1, R, S, C], as PyTorch has it: [K, C, R, S], or [K, FEATURES]."""
         if name == "weight3":
-            K, H, W = self._features()
-            value = value.reshape(-1, H, W, K).transpose(0, 3, 1, 2)
+            value = value.reshape(-1, *self.features[1:], self.features[0]).transpose(0, 3, 1, 2)
         if name.startswith("weight"):
             value = value.reshape(len(value), -1)
         elif name.startswith("filt"):
@@ -71,7 +53,7 @@ class Peer:
     def gradients(self):
         """By name, in the shapes of the book's parameters."""
         found = dict(zip(NAMES, (value.grad.detach().cpu().numpy() for value in self.values), strict=True))
-        found["weight3"] = found["weight3"].reshape(-1, *self._features())
+        found["weight3"] = found["weight3"].reshape(-1, *self.features)
         for name in ("filt1", "filt2", "weight3"):
             found[name] = found[name].transpose(0, 2, 3, 1)
         return {name: found[name].reshape(extents) for name, extents in self.shape.parameters.items()}
@@ -83,13 +65,10 @@ class Peer:
 
     def step(self):
         """A step on the batch that lies in ``x`` and ``classes``; ``loss`` is its loss, on the device."""
-        if self.graph:
-            self.graph.replay()
-        else:
-            self._step()
+        (self.graph.replay if self.graph else self._step)()
 
     def _step(self):
-        F, first, second = self.functional, self.shape.first, self.shape.second
+        F, first, second = self.torch.nn.functional, self.shape.first, self.shape.second
         filt1, bias1, filt2, bias2, weight3, bias3, weight4, bias4 = self.values
         self.optimizer.zero_grad(set_to_none=True)
         y = F.max_pool2d(F.relu(F.conv2d(self.x, filt1, bias1, padding=first.PAD)), first.POOL)
@@ -100,9 +79,8 @@ class Peer:
         self.optimizer.step()
 
     def _capture(self):
-        """As PyTorch's own notes on CUDA graphs say; the steps that it takes to warm up are undone."""
+        """As PyTorch's own notes on CUDA graphs say."""
         torch = self.torch
-        first = [value.detach().clone() for value in self.values]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -113,7 +91,3 @@ class Peer:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self._step()
-        with torch.no_grad():
-            for value, start in zip(self.values, first, strict=True):
-                value.copy_(start)
-                self.optimizer.state[value]["momentum_buffer"].zero_()

@@ -1,10 +1,12 @@
 """The network in plain NumPy, in float64: what the kernels' answers are held against."""
 
+from importlib import import_module
+
 import numpy as np
 
 from common.catalog import problems, reference
 
-from .shape import NAMES
+NAMES = import_module("lessons.08_training.network.shape").NAMES
 
 
 def _problem(layer, N):
