@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
 import importlib.abc
 import importlib.util
 import inspect
@@ -105,10 +106,11 @@ def everything(root: Path = LESSONS) -> list[Step]:
 
 
 def find(name: str, root: Path = LESSONS) -> Step:
-    """The step or experiment called ``name``; raises CatalogError listing the steps if there is none."""
+    """The step or experiment called ``name``; raises CatalogError, with the names nearest to it, if there is none."""
     known = {step.name: step for step in everything(root)}
     if name not in known:
-        raise CatalogError(f"step {name!r} is unknown: steps are {', '.join(known)}")
+        near = ", ".join(difflib.get_close_matches(name, known, 3)) or "python -m common list names them all"
+        raise CatalogError(f"step {name!r} is unknown: steps are {near}")
     return known[name]
 
 

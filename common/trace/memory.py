@@ -338,6 +338,13 @@ class Records(Global):
         flat = np.lib.stride_tricks.as_strided(data if count else data.reshape(-1), (count,), (size,))
         return Global(flat, None, address, size, self.pitch // size)
 
+    def of_all(self, state: State, view: View, name: str, line: int) -> View:
+        """An array of one field of all records."""
+        found, kind = Record(state, view, 0, None, line)._field(state, name, line)
+        if kind.subdtype:
+            raise state.unknown(line, f"{found.name}: fields of all records that are arrays are not traced")
+        return found
+
     def read(
         self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int,
         op: str = "read",
@@ -358,7 +365,7 @@ class OwnRecords:
         self._size, self._make = size, make
         self._fields: dict[str, Any] = {}
 
-    field, read, write = Records.field, Records.read, Records.write
+    field, of_all, read, write = Records.field, Records.of_all, Records.read, Records.write
 
     def _made(self, name: str) -> Any:
         kind = self.dtype.fields[name][0]

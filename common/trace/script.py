@@ -290,7 +290,7 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     line = own[-1].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    lacking = isinstance(error, host.HostError | ImportError | SyntaxError | KeyboardInterrupt)
+    lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt)
     ours = host.Array | host.Gpu | host.Stream | host.Event | Compiled
     if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")

@@ -77,6 +77,8 @@ class View:
             raise state.error(line, f"{mine}, and {who} takes {takes.strip()}")
 
     def load(self, state: State, index: Any, line: int) -> Any:
+        if type(index) is str:
+            return self.storage.of_all(state, self, index, line)
         place, wrong = self.place(state, index, line, "read")
         return place if type(place) is View else self.storage.read(state, self, place, 1, wrong, line)[0]
 

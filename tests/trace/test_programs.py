@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,32 @@ def test_a_program_is_told_for_what_it_is(write, capsys, name):
 def test_two_dashes_end_the_options_of_run(words, own, stops):
     options = cli.parsed(["run", "program.py", *words])
     assert (options.words, options.stop) == (own, stops)
+
+
+def test_one_field_of_all_records_is_an_array(write):
+    text = """
+        import numpy as np
+        from numba import cuda
+
+        @cuda.jit
+        def count(a):
+            i = cuda.grid(1)
+            cuda.atomic.add(a["n"], i % 4, 1)
+            a["x"][i] = i
+
+        a = cuda.to_device(np.zeros(4, [("x", np.float32), ("n", np.int32)]))
+        count[1, 4](a)
+        assert a.copy_to_host().tolist() == [(0.0, 1), (1.0, 1), (2.0, 1), (3.0, 1)]
+        count[1, 5](a)
+    """
+    found = script.run(write("fields.py", textwrap.dedent(text)), [])
+    (fault,) = found.kernels[0].faults
+    assert (fault.kind, fault.what.split(",")[0]) == ("out-of-bounds", "a.x is written at 4")
+
+
+def test_what_is_not_python_is_the_programs_fault(write, capsys):
+    found = script.run(write("half.py", "a = 1\ndef f(:\n"), [])
+    assert [(one.kind, one.line) for one in found.others] == [("uncaught", 2)]
 
 
 def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
