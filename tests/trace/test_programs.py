@@ -65,7 +65,7 @@ def test_one_field_of_all_records_is_an_array(write):
     """
     found = script.run(write("fields.py", textwrap.dedent(text)), [])
     (fault,) = found.kernels[0].faults
-    assert (fault.kind, fault.what.split(",")[0]) == ("out-of-bounds", "a.x is written at 4")
+    assert (fault.kind, fault.what.split(",")[0]) == ("outside", "a.x is written at 4")
 
 
 def test_what_is_not_python_is_the_programs_fault(write, capsys):
