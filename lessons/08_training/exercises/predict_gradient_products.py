@@ -8,11 +8,6 @@ Grade: python -m common grade 08.2
 # the output: P rows of Q = P
 P = None
 
-# forward
-FORWARD_GEMM_M = None
-FORWARD_GEMM_N = None
-FORWARD_GEMM_K = None
-
 # the gradient of the input
 DGRAD_GEMM_M = None
 DGRAD_GEMM_N = None
