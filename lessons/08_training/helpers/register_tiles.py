@@ -3,9 +3,8 @@
 a_tile has a row of A_STRIDE values for each k, of which BLOCK_M count; b_tile, behind it, a row of BLOCK_N. A thread
 multiplies THREAD_M of the one with THREAD_N of the other, in fours that lie LANES_M or LANES_N fours apart.
 
-A 128-bit store wants four neighbouring registers. Sums that are stored as they are would lie in even and odd
-registers in turn, as values of b_tile do, and a multiply-add with two operands of one parity may wait. So `store_row`
-adds a zero: what is stored has registers of its own.
+A 128-bit store wants four neighbouring registers. `store_row` adds a zero, so that what is stored has registers of
+its own: sums in neighbouring ones may wait for values of b_tile of the same parity.
 """
 
 from typing import NamedTuple
