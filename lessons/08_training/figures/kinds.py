@@ -4,7 +4,6 @@ from importlib import import_module
 
 from common.catalog import problems
 from common.records import current
-from common.records.records import RESULTS
 from common.report import figures, kinds
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
@@ -126,12 +125,3 @@ def saved(record, preset, step, epilogue):
     if found is None or record.ceilings is None:
         return None
     return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, ".1f")
-
-
-@kind("picture", kinds.TABLES)
-def picture(record, name, *words):
-    """``NAME WORDS``: a chart of this GPU that lies there once it is drawn, and what it shows in words."""
-    path = RESULTS / "charts" / record.slug / f"{name}.png"
-    if not path.is_file():
-        raise UnmeasuredError(f"the chart `{name}`")
-    return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
