@@ -1,10 +1,10 @@
-"""Exercise 08.8, predict: the network in numbers.
+"""Exercise 08.7, predict: the network in numbers.
 
 The network of the page, but on images of 36 x 36 pixels: convolution of 7 x 7 with padding 3 to 4 channels, ReLU,
 max-pooling of 2 x 2; convolution of 7 x 7 with padding 4 to 16 channels, ReLU, max-pooling of 4 x 4; a dense layer of
 32 outputs, ReLU; one of 10 outputs. Each layer has a bias for each of its output channels. Replace each None by a
 number or by arithmetic. Whole numbers must be exact, other figures to 1%.
-Grade: python -m common grade 08.8
+Grade: python -m common grade 08.7
 """
 
 # the height of the second convolution's input and of its output; what the first dense layer reads of a digit
