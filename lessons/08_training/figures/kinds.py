@@ -27,23 +27,16 @@ def figure(record, what, *words):
     (default: PyTorch). Names have - in the place of a comma and a blank: ``fused-graph``.
     """
     found = records.load(record.slug, record.folder)
-    if what in _OF_RUN and not words:
-        return _OF_RUN[what](found.trained) if found and found.trained else OPEN
-    compared, names = found and found.compared, [word.replace("-", ", ") for word in words]
-    try:
-        if what == "apart":
-            (name,) = names
+    compared = found and found.compared
+    match [what, *(word.replace("-", ", ") for word in words)]:
+        case [one] if one in _OF_RUN:
+            return _OF_RUN[one](found.trained) if found and found.trained else OPEN
+        case ["apart", name] if not compared or name in compared.losses:
             return figures.of(compared.apart(name), ".1e") if compared else OPEN
-        if what != "faster":
-            raise ValueError
-        name, batch, *rest = names
-        (other,) = rest or [records.EAGER]
-        speed, beside = (compared and compared.speed(one, int(batch)) for one in (name, other))
-    except (ValueError, KeyError):
-        raise ValueError(f"training {' '.join([what, *words])}: is not in the record") from None
-    if speed is None or beside is None:
-        return OPEN
-    return _times(speed, beside)
+        case ["faster", name, batch, *other] if batch.isdigit() and len(other) < 2:
+            both = [compared and compared.speed(one, int(batch)) for one in (name, *(other or [records.EAGER]))]
+            return _times(*both) if all(both) else OPEN
+    raise ValueError(f"training {' '.join([what, *words])}: is not in the record")
 
 
 def _times(speed, beside):

@@ -15,6 +15,7 @@ from lessons.toolkit.memory import VECTOR, load4, store4, wait_async
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
+SHARED_BYTES = 49152  # that a block may have
 
 
 class RegisterTiles(NamedTuple):
@@ -91,9 +92,6 @@ def register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
     A_FRAG, B_FRAG, ACC = 2 * THREAD_M, 2 * THREAD_N, THREAD_M * THREAD_N  # fragments of this k and of the next
     return RegisterTiles(THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, load_k, multiply_k, row_of, store_row)
-
-
-SHARED_BYTES = 49152  # that a block may have
 
 
 def require_room(values, **tile):
