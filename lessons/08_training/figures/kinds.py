@@ -52,7 +52,7 @@ def table(record, *batches):
     if not compared:
         raise UnmeasuredError("training")
     sizes = [int(word) for word in batches] or sorted({one.batch for one in compared.speeds})
-    mark = "" if records.holds(compared) else f" {OLDER}"
+    mark = "" if compared.code == records.code() else f" {OLDER}"
     rows = []
     for name in dict.fromkeys(one.name for one in compared.speeds):
         library = name in (records.EAGER, records.GRAPH)
