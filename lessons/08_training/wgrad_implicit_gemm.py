@@ -26,15 +26,6 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 8, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 6}
-TUNABLES = {
-    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
-    "BLOCKS_PER_SM": (1, 2, 4, 6, 16),
-}  # fmt: skip
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for."""
-    return TILE
 
 
 @lru_cache
@@ -175,10 +166,10 @@ def multiply(x, dy, table, sums, filt_shape, geometry, splits, **tile):
     kernel[blocks * splits, THREADS](x, dy, table, sums, (T, R, S), geometry, tiles_k)
 
 
-def workspace(problem, **tile):
+def workspace(problem):
     """The table: the last block asks for the pair after the last, and for the entries of the next."""
-    return output_table(problem, 3 * {**TILE, **tile}["BLOCK_K"])
+    return output_table(problem, 3 * TILE["BLOCK_K"])
 
 
-def launch(x, dy, dfilt, geometry, table, **tile):
-    multiply(x, dy, table, dfilt.reshape(dfilt.size), dfilt.shape, geometry, 1, **{**TILE, **tile})
+def launch(x, dy, dfilt, geometry, table):
+    multiply(x, dy, table, dfilt.reshape(dfilt.size), dfilt.shape, geometry, 1, **TILE)

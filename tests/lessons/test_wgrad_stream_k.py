@@ -47,9 +47,9 @@ def iterations(layer, tile):
 @pytest.mark.parametrize("sms", CARDS)
 def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer):
     monkeypatch.setattr(stream_k, "multiprocessors", lambda: sms)
-    plan = stream_k.plan.__wrapped__(*layer)
-    wanted, tiles = iterations(layer, plan.tile)
-    work = plan.work.astype(np.int64)
+    chosen, work, first_segments = stream_k.plan.__wrapped__(*layer)
+    wanted, tiles = iterations(layer, chosen)
+    work = work.astype(np.int64)
     counts = (work[..., 4] > 0).sum(1)
 
     # a block's segments come first, and behind the longest list are two of none, as a block reads ahead
@@ -65,12 +65,22 @@ def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer)
     ends = np.cumsum(steps)
     tile = wanted[ends - steps, 3]
     assert (tile == wanted[ends - 1, 3]).all()
-    assert plan.first_segments.tolist() == np.searchsorted(tile, np.arange(tiles + 1)).tolist()
+    assert first_segments.tolist() == np.searchsorted(tile, np.arange(tiles + 1)).tolist()
 
     # shares differ by one iteration at most, and there are no more blocks than places
     shares = work[..., 4].sum(1)
     assert shares.max() - shares.min() <= 1
-    assert len(work) <= plan.tile["BLOCKS_PER_SM"] * sms
+    assert len(work) <= chosen["BLOCKS_PER_SM"] * sms
+
+
+def test_the_rows_of_the_page_are_what_the_step_cuts():
+    work, first_segments = stream_k.cut([(steps, 0, 0, 0) for steps in (8, 8, 8, 6, 6, 4)], 7)
+    tile_of = np.searchsorted(first_segments, work[..., 0], "right") - 1
+    tiles, places = (
+        np.repeat(one, work[..., 4].ravel()) for one in (tile_of.ravel(), np.arange(7).repeat(work.shape[1]))
+    )
+    page = (catalog.LESSONS / "08_training" / "equal_shares.md").read_text(encoding="utf-8")
+    assert f"tile   {''.join(map(str, tiles))}\nplace  {''.join(map(str, places))}\n" in page
 
 
 @pytest.mark.usefixtures("traced")

@@ -1,10 +1,10 @@
-"""Exercise 08.3, write: an ordinary convolution, of dy.
+"""Exercise 08.2, write: an ordinary convolution, of dy.
 
 With a stride of 1, dx is what a forward convolution makes of dy, with another filter and another padding. The
 convolution is lesson 01's conv3d_direct, y[m] = sum over taps of x[m - pad + tap * dilation] * filt[tap].
 Write the filter that it needs, turned[C, T, R, S, K], and the padding that makes its output as large as dx. A padding
 below zero is allowed: it leaves out edges. The stride is always 1.
-Grade: python -m common grade 08.3
+Grade: python -m common grade 08.2
 """
 
 import importlib

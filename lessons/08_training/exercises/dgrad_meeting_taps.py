@@ -1,9 +1,9 @@
-"""Exercise 08.4, write: only the taps that meet.
+"""Exercise 08.3, write: only the taps that meet.
 
 dgrad_direct tries every tap, and asks of each whether the division by the stride leaves a rest. Of one row of the
 filter every stride-th tap leaves none. So begin at the first that meets, and go on in steps of the stride. Write
 where to begin, and which output it is. The dilation is always 1.
-Grade: python -m common grade 08.4
+Grade: python -m common grade 08.3
 """
 
 from numba import cuda, float32

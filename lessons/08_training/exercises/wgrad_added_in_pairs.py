@@ -1,10 +1,10 @@
-"""Exercise 08.5, find the bug: partial sums, added in pairs.
+"""Exercise 08.4, find the bug: partial sums, added in pairs.
 
 wgrad_implicit_gemm cuts the sum over images and pixels into parts of BLOCK_K products, the last one shorter. So a
 longer sum has more parts. The kernel here adds them in pairs, in their own places: of eight, 0 + 4, 1 + 5, 2 + 6,
 3 + 7, then 0 + 2 and 1 + 3, then 0 + 1. That order is fixed, too. Four parts come out right, and eight. Write down
 what becomes of five, six and seven. Change 2 lines.
-Grade: python -m common grade 08.5
+Grade: python -m common grade 08.4
 """
 
 import importlib

@@ -1,7 +1,6 @@
 """What follows a convolution or a product, three ways: in its kernel, in a kernel of its own, and as PyTorch does it.
 
-A lesson's module has ``ways(launch, y)``, which gives epilogues by name, as ``Way`` of ``helpers/beside.py`` or
-``helpers/pair_ways.py`` has them: what runs fused and apart, and where either leaves its result.
+A lesson's module has ``ways(launch, y)``, which gives epilogues by name, as ``Way`` of ``helpers/beside.py``.
 """
 
 import math
@@ -80,20 +79,13 @@ def _eager(problem, made, watch):
 
     if isinstance(problem, Convolution):
         calls = _after_convolution(run, problem, made, watch)
-    else:
-        calls = {"quantised": _quantised(run, problem.output_shape[-1])}
+    else:  # a product of int8: its sums times a factor for each column
+        factors = torch.rand(problem.output_shape[-1], device="cuda") * 1e-3
+        calls = {"quantised": lambda: run().mul(factors).round_().clamp_(-128, 127).to(torch.int8)}
     for call in calls.values():
         call()
     torch.cuda.synchronize()
     return calls, layout
-
-
-def _quantised(run, columns):
-    """A product of int8, its sums times a factor for each column, as int8."""
-    import torch
-
-    factors = torch.rand(columns, device="cuda") * 1e-3
-    return lambda: run().mul(factors).round_().clamp_(-128, 127).to(torch.int8)
 
 
 def _after_convolution(run, problem, made, watch):

@@ -4,7 +4,6 @@ from importlib import import_module
 
 from common.catalog import problems
 from common.records import current
-from common.records.records import RESULTS
 from common.report import figures, kinds
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
@@ -28,23 +27,16 @@ def figure(record, what, *words):
     (default: PyTorch). Names have - in the place of a comma and a blank: ``fused-graph``.
     """
     found = records.load(record.slug, record.folder)
-    if what in _OF_RUN and not words:
-        return _OF_RUN[what](found.trained) if found and found.trained else OPEN
-    compared, names = found and found.compared, [word.replace("-", ", ") for word in words]
-    try:
-        if what == "apart":
-            (name,) = names
+    compared = found and found.compared
+    match [what, *(word.replace("-", ", ") for word in words)]:
+        case [one] if one in _OF_RUN:
+            return _OF_RUN[one](found.trained) if found and found.trained else OPEN
+        case ["apart", name] if not compared or name in compared.losses:
             return figures.of(compared.apart(name), ".1e") if compared else OPEN
-        if what != "faster":
-            raise ValueError
-        name, batch, *rest = names
-        (other,) = rest or [records.EAGER]
-        speed, beside = (compared and compared.speed(one, int(batch)) for one in (name, other))
-    except (ValueError, KeyError):
-        raise ValueError(f"training {' '.join([what, *words])}: is not in the record") from None
-    if speed is None or beside is None:
-        return OPEN
-    return _times(speed, beside)
+        case ["faster", name, batch, *other] if batch.isdigit() and len(other) < 2:
+            both = [compared and compared.speed(one, int(batch)) for one in (name, *(other or [records.EAGER]))]
+            return _times(*both) if all(both) else OPEN
+    raise ValueError(f"training {' '.join([what, *words])}: is not in the record")
 
 
 def _times(speed, beside):
@@ -60,7 +52,7 @@ def table(record, *batches):
     if not compared:
         raise UnmeasuredError("training")
     sizes = [int(word) for word in batches] or sorted({one.batch for one in compared.speeds})
-    mark = "" if records.holds(compared) else f" {OLDER}"
+    mark = "" if compared.code == records.code() else f" {OLDER}"
     rows = []
     for name in dict.fromkeys(one.name for one in compared.speeds):
         library = name in (records.EAGER, records.GRAPH)
@@ -126,12 +118,3 @@ def saved(record, preset, step, epilogue):
     if found is None or record.ceilings is None:
         return None
     return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, ".1f")
-
-
-@kind("picture", kinds.TABLES)
-def picture(record, name, *words):
-    """``NAME WORDS``: a chart of this GPU that lies there once it is drawn, and what it shows in words."""
-    path = RESULTS / "charts" / record.slug / f"{name}.png"
-    if not path.is_file():
-        raise UnmeasuredError(f"the chart `{name}`")
-    return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"

@@ -1,13 +1,7 @@
 """Two convolutions in one kernel, the second of 1 x 1: what lies between them stays in the block's shared memory.
 
-A 1 x 1 filter needs nothing of a pixel's neighbours. So a block can go on by itself if its tile is as wide as the
-first convolution has filters:
-
-    launch(x, prepare(filt, problem), second, y, geometry, finish=relu())  # lesson 06's prepare; the finish may lack
-
 The first half is `hconv3d_mma`, all but its last line, which stores the tile. Instead the tile is rounded to float16
 and is the left operand of a second product, a block of the second filter's rows after the other.
-
 Source: CUTLASS, examples/13_two_tensor_op_fusion, in its form that stages the tile in shared memory.
 """
 
@@ -192,7 +186,8 @@ def specialise(WORDS, wide, K, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, **hooks)
 def launch(x, prepared, second, y, geometry, finish=None):
     """y [N, O, P, Q, K2] = the convolution of x by `prepared`, rounded, then that by `second` [K2, 1, 1, 1, K].
 
-    All are float16; sums are float32. `finish` works on the first sums. ValueError if a tile is too narrow for K.
+    All are float16; sums are float32. `prepared` is hconv3d_mma's, `finish` works on the first sums. ValueError if a
+    tile is too narrow for K.
     """
     filt, table = prepared
     N, D, H, W, C = x.shape

@@ -1,12 +1,8 @@
 """Epilogues: what follows a convolution, done to its sums while they are in registers.
 
 An epilogue is a function of one sum and of where it belongs, y[m, n] of GEMM_M x K outputs, see `bias_relu` below.
-`bias_relu(array)` ties it to what it reads. The same function goes into two kernels, neither of which knows it:
-
-    launch(x, prepared, y, geometry, partials, finish=bias_relu(array))  # lesson 05's, FP32
-    launch(x, prepared, y, geometry, finish=bias_relu(array))  # lesson 06's hconv3d_mma, FP16
-
-They call it before they round and store; with SPLIT_K, the kernel that adds up the parts calls it.
+`finish=bias_relu(array)` hands it, with what it reads, to the launch of two kernels, lesson 05's in FP32 and lesson
+06's in FP16. They call it before they round and store; with SPLIT_K, the kernel that adds up the parts calls it.
 """
 
 from functools import lru_cache
@@ -29,10 +25,7 @@ MOST = 2  # operands of an epilogue
 
 
 def epilogue(**operands):
-    """Decorator of a function (value, m, n, *operands), at most two; each is PER_FILTER, LIKE_Y or NUMBER.
-
-    The function gets one PER_FILTER as an array, and of one LIKE_Y the element at [m, n], as float32.
-    """
+    """Decorator of a function (value, m, n, *operands): of one LIKE_Y it gets the element at [m, n], as float32."""
 
     def made(function):
         return Epilogue(function, operands)

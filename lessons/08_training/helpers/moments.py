@@ -1,12 +1,7 @@
 """Mean and variance of each column of y, as batch norm wants them: in a convolution's kernel, or in one of its own.
 
-What is added up are distances from one of the values, the shift (Chan, Golub and LeVeque, 1983). Of n values, with
-d = value - shift:
-
-    mean = shift + sum of d / n        M2 = sum of d * d - (sum of d)**2 / n        variance = M2 / n
-
-Sets of values become one in the same way: d is a set's mean less that of the first one, and counts as often as the
-set has values; the sets' own M2 are added. The order follows from the shape alone: the same y gives the same bits.
+What is added up are distances from one of the values, the shift (Chan, Golub and LeVeque, 1983): epilogues.md has the
+formulas, and how sets become one. The order follows from the shape alone: the same y gives the same bits.
 """
 
 from functools import lru_cache
@@ -48,10 +43,9 @@ def moment_workspace(shape):
 
 
 class ColumnMoments:
-    """moments[0, n], moments[1, n] = mean and variance (divided by the count) of y[m, n] over m, beside y.
+    """moments [2, K] = mean and variance (divided by the count) of the columns of y, before y is rounded, beside y.
 
-    Blocks leave theirs in `partials`, of :func:`moment_workspace`; a second kernel merges those. Both arrays are
-    float32. The moments are those of the sums before they are rounded to y's type.
+    Blocks leave theirs in `partials`, of :func:`moment_workspace`; a second kernel merges those. Both are float32.
     """
 
     def __init__(self, moments, partials):
@@ -119,11 +113,7 @@ def end(held):
 
 @lru_cache
 def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TOGETHER):
-    """Device function that leaves mean and M2 of a tile's columns; see epilogues.over_sums for a thread's sums.
-
-    Each thread describes its own columns. Of two lanes that share columns each keeps one half of them, and gets the
-    other lane's sets of these. The first warp of each column merges those of the others, through shared memory.
-    """
+    """Device function that leaves mean and M2 of a tile's columns; see epilogues.over_sums for a thread's sums."""
     GROUP, COLUMNS = TOGETHER * WIDTH, GROUPS * WIDTH
     ROW = GROUPS * GROUP
     SPAN = ROWS * ROW_STEP  # rows of a warp

@@ -203,27 +203,12 @@ def transform_without_gaps(x, dy, xs, dys, geometry):
 # --- sums become taps ---
 
 
-@inlined
-@unroll
-def store_taps(dfilt, k, c, C, totals, first, step):
-    """dfilt[k, 0, r, s, c], flat, from the sums of its products: `step` apart, from totals[first] on."""
-    across = cuda.local.array(TAPS * WINDOW, float32)
-    for s in unrolled(WINDOW):
-        m0, m1 = totals[s * step + first], totals[(WINDOW + s) * step + first]
-        m2, m3 = totals[(2 * WINDOW + s) * step + first], totals[(3 * WINDOW + s) * step + first]
-        across[s], across[WINDOW + s], across[2 * WINDOW + s] = dtaps_of(m0, m1, m2, m3)
-    to = uint64(k) * TAPS * TAPS * C + c
-    for r in unrolled(TAPS):
-        row, at = r * WINDOW, uint64(to + r * TAPS * C)
-        g0, g1, g2 = dtaps_of(across[row], across[row + 1], across[row + 2], across[row + 3])
-        dfilt[at], dfilt[uint64(at + C)], dfilt[uint64(at + 2 * C)] = g0, g1, g2
-
-
 @cuda.jit
 @unroll
 def add_products(sums, dfilt, splits, C):
     """dfilt[k, 0, r, s, c] from sums[split, product, k, c], both flat: part after part, then the taps of the sums."""
     total = cuda.local.array(PRODUCTS, float32)
+    across = cuda.local.array(TAPS * WINDOW, float32)
     size = uint32(dfilt.size // (TAPS * TAPS))
     i = uint32(cuda.grid(1))  # k and c
     if i < size:
@@ -232,7 +217,14 @@ def add_products(sums, dfilt, splits, C):
         for split in range(splits):
             for product in unrolled(PRODUCTS):
                 total[product] += sums[uint64(split * PRODUCTS + product) * size + i]
-        store_taps(dfilt, i // uint32(C), i % uint32(C), C, total, 0, 1)
+        for s in unrolled(WINDOW):
+            g0, g1, g2 = dtaps_of(total[s], total[WINDOW + s], total[2 * WINDOW + s], total[3 * WINDOW + s])
+            across[s], across[WINDOW + s], across[2 * WINDOW + s] = g0, g1, g2
+        to = uint64(i // uint32(C)) * TAPS * TAPS * C + i % uint32(C)
+        for r in unrolled(TAPS):
+            row, first = r * WINDOW, uint64(to + r * TAPS * C)
+            g0, g1, g2 = dtaps_of(across[row], across[row + 1], across[row + 2], across[row + 3])
+            dfilt[first], dfilt[uint64(first + C)], dfilt[uint64(first + 2 * C)] = g0, g1, g2
 
 
 def add_parts(sums, dfilt):
@@ -254,6 +246,7 @@ def adding(BLOCK_M, BLOCK_N):
         totals = shared_array(TOTALS)
         parts = cuda.local.array(ON_THE_WAY * VECTOR, float32)
         total = cuda.local.array(VECTOR, float32)
+        across = cuda.local.array(TAPS * WINDOW, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         tiles_of_product = uint32(first_segments.shape[0]) // PRODUCTS  # one number more is the end
 
@@ -283,7 +276,15 @@ def adding(BLOCK_M, BLOCK_N):
             k = tile % blocks_m * BLOCK_M + (within + thread) // BLOCK_N
             c = tile // blocks_m * BLOCK_N + (within + thread) % BLOCK_N
             if k < K and c < C:
-                store_taps(dfilt, k, c, C, totals, thread, ADD)
+                for s in unrolled(WINDOW):
+                    m0, m1 = totals[s * ADD + thread], totals[(WINDOW + s) * ADD + thread]
+                    m2, m3 = totals[(2 * WINDOW + s) * ADD + thread], totals[(3 * WINDOW + s) * ADD + thread]
+                    across[s], across[WINDOW + s], across[2 * WINDOW + s] = dtaps_of(m0, m1, m2, m3)
+                to = uint64(k) * TAPS * TAPS * C + c
+                for r in unrolled(TAPS):
+                    row, at = r * WINDOW, uint64(to + r * TAPS * C)
+                    g0, g1, g2 = dtaps_of(across[row], across[row + 1], across[row + 2], across[row + 3])
+                    dfilt[at], dfilt[uint64(at + C)], dfilt[uint64(at + 2 * C)] = g0, g1, g2
 
     return add_products
 

@@ -3,9 +3,8 @@
 a_tile has a row of A_STRIDE values for each k, of which BLOCK_M count; b_tile, behind it, a row of BLOCK_N. A thread
 multiplies THREAD_M of the one with THREAD_N of the other, in fours that lie LANES_M or LANES_N fours apart.
 
-A 128-bit store wants four neighbouring registers. Sums that are stored as they are would lie in even and odd
-registers in turn, as values of b_tile do, and a multiply-add with two operands of one parity may wait. So `store_row`
-adds a zero: what is stored has registers of its own.
+A 128-bit store wants four neighbouring registers. `store_row` adds a zero, so that what is stored has registers of
+its own: sums in neighbouring ones may wait for values of b_tile of the same parity.
 """
 
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from lessons.toolkit.memory import VECTOR, load4, store4, wait_async
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
+SHARED_BYTES = 49152  # that a block may have
 
 
 class RegisterTiles(NamedTuple):
@@ -92,9 +92,6 @@ def register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
     A_FRAG, B_FRAG, ACC = 2 * THREAD_M, 2 * THREAD_N, THREAD_M * THREAD_N  # fragments of this k and of the next
     return RegisterTiles(THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, load_k, multiply_k, row_of, store_row)
-
-
-SHARED_BYTES = 49152  # that a block may have
 
 
 def require_room(values, **tile):

@@ -24,7 +24,6 @@ ROUNDS = 7
 SAMPLE_STEPS = 100  # at most
 MOST = 4 * SAMPLE_STEPS * ROUNDS  # steps whose losses there is room for: more than are taken
 SAMPLE_SECONDS = 0.004  # of steps, one after the other, before the clock is read
-LAYOUTS = ("contiguous", "channels_last")
 
 
 def measure(gpu):
@@ -102,7 +101,7 @@ def _speeds(learned, batch):
         works[f"{kind}, graph", ""] = graph = Graph(net.step)
         launches[kind] = launches[f"{kind}, graph"] = graph.kernels
     start = Parameters(MNIST, PLAN.seed).on_host()
-    for layout in LAYOUTS:
+    for layout in ("contiguous", "channels_last"):
         for name, captured in ((EAGER, False), (GRAPH, True)):
             peer = torch_side.Peer(MNIST, start, PLAN, batch, layout=layout, captured=captured)
             peer.put(x, classes)

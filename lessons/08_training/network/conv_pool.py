@@ -3,9 +3,7 @@
 A block computes one image, a thread one window of the pool for FILTERS filters: its POOL x POOL x FILTERS sums stay
 in registers, and only the largest of each window leaves, with its place. Each row of the image is read once.
 Loads per FMA: (ROW + TAPS * FILTERS) / (TAPS * FILTERS * POOL**2), 0.15 for the second layer, from shared memory.
-
-Of each window's pixels all but the one whose place was noted have no gradient. So both convolutions of the backward
-pass multiply one value per window: 1 / POOL**2 of the multiply-adds.
+Both convolutions of the backward pass multiply one value per window, that of the pixel whose place was noted.
 """
 
 from functools import lru_cache

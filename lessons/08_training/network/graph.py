@@ -1,8 +1,4 @@
-"""A whole training step as one CUDA graph: the driver is told of its kernels once, then launches them all at once.
-
-While a stream is captured, launches on it are not run but noted, with their arguments: buffers must stay where they
-are, and what changes from step to step must be read from memory.
-"""
+"""A whole training step as one CUDA graph: the driver is told of its kernels once, then launches them all at once."""
 
 from common.machine_code.capture import replaced
 

@@ -1,7 +1,4 @@
-"""The network layer by layer: convolutions by steps of the lessons, a small kernel for each thing between them.
-
-``STEPS`` names the steps for y, dx and dfilt. A dense layer is a convolution of 1 x 1.
-"""
+"""The network layer by layer: convolutions by steps of the lessons, a small kernel for each thing between them."""
 
 from functools import cache
 from importlib import import_module
@@ -15,6 +12,7 @@ from common.machine_code.capture import BoundStep
 from . import layers
 from .parameters import Network
 
+# for y, dx and dfilt
 STEPS = ("conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k")
 load = cache(catalog.load)  # once for all layers
 epilogues = import_module("lessons.08_training.helpers.epilogues")

@@ -151,8 +151,3 @@ def code() -> dict[str, str]:
     _, network = lessontext.training(catalog.LESSONS)
     files = Path(__file__).parent.glob("*.py")
     return sources.hashes([*files, *(catalog.find(name).path for name in network.steps)])
-
-
-def holds(entry: Trained | Compared | None) -> bool:
-    """Is there an entry, and is it of the network's code as it is?"""
-    return entry is not None and entry.code == code()
