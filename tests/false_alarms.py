@@ -49,7 +49,7 @@ def everything() -> list[Right]:
     ]
     solved = [one for one in exercises.everything() if one.kind != "predict" and one.name not in LESS]
     return kernels + [
-        Right(f"solutions/{one.name}", one.ladder, one.write_solution(), one.precision, one.algorithm)
+        Right(f"solutions/{one.name}", one.ladder, one.write_solution(), one.said["precision"], one.said["algorithm"])
         for one in solved
     ]
 

@@ -225,7 +225,7 @@ def test_fragments_that_are_changed_under_way_are_found(write, old, new):
     assert "high is" in found[0].what or "low is" in found[0].what
 
 
-SYNC = "                        cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so\n"
+SYNC = "                    cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so\n"
 SWIZZLED = "(right ^ row % uint32(8))"
 
 
@@ -236,7 +236,7 @@ SWIZZLED = "(right ^ row % uint32(8))"
         (SYNC, "", "race"),
         ("STAGES, CONSUMERS * 4", "STAGES, CONSUMERS", "mbarrier"),
         (SWIZZLED, "right", ""),
-        ("b_k, BLOCK_N)\n", f"b_k, BLOCK_N)\n{' ' * 28}frag[s * FRAG] = frag[0]\n", "wgmma-order"),
+        ("b_k, BLOCK_N)\n", f"b_k, BLOCK_N)\n{' ' * 8}frag[s * FRAG] = frag[0]\n", "wgmma-order"),
     ],
     ids=["one set", "no syncwarp", "too few arrivals", "no swizzle", "changed under way"],
 )
