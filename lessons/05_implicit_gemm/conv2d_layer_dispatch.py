@@ -21,7 +21,6 @@ from numba import cuda
 from lessons.toolkit.tiles import ceil_div
 
 layer_candidates = importlib.import_module("lessons.05_implicit_gemm.helpers.layer_candidates")
-kernel_work = importlib.import_module("lessons.05_implicit_gemm.helpers.kernel_work")
 # What it chooses among, kernels with tiles; and a function of x and y that computes y with one of them
 candidates, bind = layer_candidates.candidates, layer_candidates.bind
 CHOICES = Path(__file__).with_name("choices.json")  # {GPU: {shape: {kernel and tile: milliseconds}}}
@@ -63,7 +62,7 @@ def least_bytes(problem):
 
 def estimate(candidate, problem):
     """The model: each limit alone, then all together, which takes a little longer than the longest of them."""
-    work = kernel_work.OF[candidate.kernel](problem, **dict(candidate.tile))
+    work = layer_candidates.KERNELS[candidate.kernel][1](problem, **dict(candidate.tile))
     hidden = 1 - math.exp(-work.resident_warps / ENOUGH_WARPS)  # too few warps leave issue slots empty
     loads = LOAD_LINE * work.global_loads * work.lines_per_load
     stores = STORE_LINE * work.global_stores * work.lines_per_store
