@@ -23,7 +23,6 @@ from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.fused_plan")
-storing = importlib.import_module("lessons.05_implicit_gemm.helpers.fused_store")
 
 THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
 THREADS = 64
@@ -108,7 +107,7 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                 acc[i * THREAD_N + j] += filt_frag[i] * column_frag[j]
 
     place = PIXELS, MAPS, THREADS, THREADS_X, THREADS_Y, THREAD_M, THREAD_N, BLOCK_N
-    store = storing.storing(flat, K, *place)
+    store = planning.storing(flat, K, *place)
 
     @jit(THREADS, BLOCKS)
     @narrow
