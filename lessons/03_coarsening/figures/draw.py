@@ -5,7 +5,7 @@ from pathlib import Path
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
-from common.report.cells import box, frame, label, titled
+from common.report.cells import box, frame, grid, label, titled
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")
@@ -73,24 +73,17 @@ def reuse():
     rows, filters, taps = conv2d_coarsened.ROWS, conv2d_coarsened.FILTERS, 5
     column = rows + taps - 1
     figure, axes = canvas.new_figure(9.6, 4.2)
-    colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, YELLOW)
-    for i in range(column):
-        box(axes, 0, i, 1, 1, face=GRID, line=1.2)
-        label(axes, 0.5, i + 0.5, str(i), size=10)
-        uses = sum(0 <= i - r < rows for r in range(taps))
-        axes.barh(i + 0.5, uses * 0.9, left=8.3, height=0.7, color=BLUE)
-        label(axes, 8.45 + uses * 0.9, i + 0.5, f"{uses}", size=10, ha="left")
-    for j in range(rows):
-        box(axes, 2 + 1.2 * j, j, 0.9, taps, face=colours[j % len(colours)], alpha=0.55, line=1.2)
-        for r in range(taps):
-            label(axes, 2.45 + 1.2 * j, j + r + 0.5, f"r={r}", size=8.5)
+    grid(axes, 0, 0, column, 1, lambda *_: GRID, lambda i, _: str(i), size=10, line=1.2)
+    for j, colour in zip(range(rows), (BLUE, ORANGE, GREEN, VERMILION, SKY, YELLOW), strict=False):
+        grid(axes, 2 + 1.2 * j, j, taps, 1, lambda *_, it=colour: it, lambda r, _: f"r={r}", size=8.5, alpha=0.55)
+    uses = [sum(0 <= i - r < rows for r in range(taps)) for i in range(column)]
+    axes.barh([i + 0.5 for i in range(column)], [0.9 * count for count in uses], left=8.3, height=0.7, color=BLUE)
+    for i, count in enumerate(uses):
+        label(axes, 8.45 + count * 0.9, i + 0.5, str(count), size=10, ha="left")
     label(axes, 0.5, -0.6, "column[i]", weight="bold", size=10)
     label(axes, 2 + 0.6 * rows - 0.15, -0.6, f"windows of the thread's {rows} pixels", weight="bold", size=10)
     label(axes, 8.3, -0.6, "multiply-adds per filter", size=10, weight="bold", ha="left")
-    label(
-        axes, 6.2, column + 0.8,
-        f"A pixel is loaded once, and serves as many multiply-adds of each of {filters} filters as its bar is long.",
-        size=10.5,
-    )  # fmt: skip
+    text = f"A pixel is loaded once, and serves as many multiply-adds of each of {filters} filters as its bar says."
+    label(axes, 6.2, column + 0.8, text, size=10.5)
     frame(axes, (-0.6, 13), (column + 1.3, -1.1), equal=False)
     return figure
