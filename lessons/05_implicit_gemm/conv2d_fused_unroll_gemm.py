@@ -19,7 +19,7 @@ from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, copy1_async, copy4_async, load4, shared_array, wait_async
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
-from lessons.toolkit.tiles import ceil_div
+from lessons.toolkit.tiles import REGISTERS, ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.fused_plan")
@@ -29,7 +29,6 @@ THREADS = 64
 TAPS = 32  # a tile is as deep as whole rows of the filter with at most so many taps, as far as shared memory goes
 TUNABLES = {"THREAD_M": (4, 8, 12, 16), "THREAD_N": (4, 8), "THREADS": (64, 128, 256), "TAPS": (8, 16, 32)}
 MAX_WRITTEN = 8  # taps whose multiply-adds are written out
-REGISTERS = 65536  # of a multiprocessor
 OFFSETS = 2**32  # that 32 bits can tell apart
 
 

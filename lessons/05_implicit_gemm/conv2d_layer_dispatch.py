@@ -54,12 +54,6 @@ class Choice(NamedTuple):
     measured: dict  # milliseconds by candidate
 
 
-def least_bytes(problem):
-    """What must be moved: x once, y once; the filter is small."""
-    p = problem
-    return 4 * p.N * (p.C * p.H * p.W + p.K * p.P * p.Q)
-
-
 def estimate(candidate, problem):
     """The model: each limit alone, then all together, which takes a little longer than the longest of them."""
     work = layer_candidates.KERNELS[candidate.kernel][1](problem, **dict(candidate.tile))
@@ -69,7 +63,7 @@ def estimate(candidate, problem):
     limits = {
         "instructions": work.warps * work.instructions / (INSTRUCTIONS_PER_MS * ISSUE_SHARE * hidden),
         "L1 cache": work.warps * (loads + stores) / LINES_PER_MS,
-        "memory": least_bytes(problem) / BYTES_PER_MS,
+        "memory": problem.least_bytes / BYTES_PER_MS,
     }
     return Estimate(sum(ms**4 for ms in limits.values()) ** 0.25, limits)
 
@@ -100,7 +94,7 @@ def choose(problem, filt=None):
 
 def measure(near, problem, filt):
     """Median milliseconds of each candidate on as many images as make the caches forget, in turns."""
-    per_image = least_bytes(problem) // problem.N
+    per_image = problem.least_bytes // problem.N
     room = cuda.current_context().get_memory_info().free // 2
     images = max(1, min(problem.N, ceil_div(SAMPLE_BYTES, per_image), room // per_image))
     x = cuda.device_array((images, problem.C, problem.H, problem.W), np.float32)  # its values do not matter
@@ -123,8 +117,7 @@ def measure(near, problem, filt):
 
 
 def gpu_name():
-    name = cuda.get_current_device().name
-    return name.decode() if isinstance(name, bytes) else name
+    return cuda.get_current_device().name
 
 
 def records(gpu, problem, known):
