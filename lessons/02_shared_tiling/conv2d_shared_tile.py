@@ -20,14 +20,9 @@ SHARED_BYTES = 48 * 1024
 def channels_staged(C, R, S, TILE_H, TILE_W):
     """How many channels of the patch fit in shared memory at a time: a divisor of C, so that no round is short."""
     patch_bytes = 4 * (TILE_H + R - 1) * (TILE_W + S - 1)
-    fitting = [
-        channels for channels in range(1, C + 1) if C % channels == 0 and channels * patch_bytes <= SHARED_BYTES
-    ]
-    if not fitting:
-        raise ValueError(
-            f"{TILE_H=} {TILE_W=} {R=} {S=}: the patch takes {patch_bytes} bytes, shared memory holds {SHARED_BYTES}"
-        )
-    return fitting[-1]
+    if patch_bytes > SHARED_BYTES:
+        raise ValueError(f"{TILE_H=} {TILE_W=} {R=} {S=}: the patch takes {patch_bytes} bytes, {SHARED_BYTES=}")
+    return max(channels for channels in range(1, SHARED_BYTES // patch_bytes + 1) if C % channels == 0)
 
 
 def specialise(weights, H, W, TILE_H=TILE_H, TILE_W=TILE_W):

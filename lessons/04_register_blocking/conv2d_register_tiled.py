@@ -55,9 +55,7 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
     TILES = tiles.ceil_div(P, ROWS) * Q
     GROUPS = tiles.ceil_div(K, FILTERS)
     IMAGE, PLANE = C * H * W, P * Q
-    COLUMN_TAPS = tiles.multiple(
-        FILTERS, VECTOR
-    )  # of one row of the filters, padded so that 128-bit reads are aligned
+    COLUMN_TAPS = tiles.multiple(FILTERS, VECTOR)  # of one row of the filters, padded to align 128-bit reads
     PART_R, PART_S = part(R, S, FILTERS)
     PARTS, begin = tiles.parts_of(C, H, W, R, S, PART_R, PART_S)
     PART = PART_S * PART_R * COLUMN_TAPS

@@ -19,18 +19,16 @@ from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, copy1_async, copy4_async, load4, shared_array, wait_async
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
-from lessons.toolkit.tiles import ceil_div
+from lessons.toolkit.tiles import REGISTERS, ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.fused_plan")
-storing = importlib.import_module("lessons.05_implicit_gemm.helpers.fused_store")
 
 THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
 THREADS = 64
 TAPS = 32  # a tile is as deep as whole rows of the filter with at most so many taps, as far as shared memory goes
 TUNABLES = {"THREAD_M": (4, 8, 12, 16), "THREAD_N": (4, 8), "THREADS": (64, 128, 256), "TAPS": (8, 16, 32)}
 MAX_WRITTEN = 8  # taps whose multiply-adds are written out
-REGISTERS = 65536  # of a multiprocessor
 OFFSETS = 2**32  # that 32 bits can tell apart
 
 
@@ -108,7 +106,7 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                 acc[i * THREAD_N + j] += filt_frag[i] * column_frag[j]
 
     place = PIXELS, MAPS, THREADS, THREADS_X, THREADS_Y, THREAD_M, THREAD_N, BLOCK_N
-    store = storing.storing(flat, K, *place)
+    store = planning.storing(flat, K, *place)
 
     @jit(THREADS, BLOCKS)
     @narrow

@@ -21,7 +21,6 @@ from numba import cuda
 from lessons.toolkit.tiles import ceil_div
 
 layer_candidates = importlib.import_module("lessons.05_implicit_gemm.helpers.layer_candidates")
-kernel_work = importlib.import_module("lessons.05_implicit_gemm.helpers.kernel_work")
 # What it chooses among, kernels with tiles; and a function of x and y that computes y with one of them
 candidates, bind = layer_candidates.candidates, layer_candidates.bind
 CHOICES = Path(__file__).with_name("choices.json")  # {GPU: {shape: {kernel and tile: milliseconds}}}
@@ -55,22 +54,16 @@ class Choice(NamedTuple):
     measured: dict  # milliseconds by candidate
 
 
-def least_bytes(problem):
-    """What must be moved: x once, y once; the filter is small."""
-    p = problem
-    return 4 * p.N * (p.C * p.H * p.W + p.K * p.P * p.Q)
-
-
 def estimate(candidate, problem):
     """The model: each limit alone, then all together, which takes a little longer than the longest of them."""
-    work = kernel_work.OF[candidate.kernel](problem, **dict(candidate.tile))
+    work = layer_candidates.KERNELS[candidate.kernel][1](problem, **dict(candidate.tile))
     hidden = 1 - math.exp(-work.resident_warps / ENOUGH_WARPS)  # too few warps leave issue slots empty
     loads = LOAD_LINE * work.global_loads * work.lines_per_load
     stores = STORE_LINE * work.global_stores * work.lines_per_store
     limits = {
         "instructions": work.warps * work.instructions / (INSTRUCTIONS_PER_MS * ISSUE_SHARE * hidden),
         "L1 cache": work.warps * (loads + stores) / LINES_PER_MS,
-        "memory": least_bytes(problem) / BYTES_PER_MS,
+        "memory": problem.least_bytes / BYTES_PER_MS,
     }
     return Estimate(sum(ms**4 for ms in limits.values()) ** 0.25, limits)
 
@@ -101,7 +94,7 @@ def choose(problem, filt=None):
 
 def measure(near, problem, filt):
     """Median milliseconds of each candidate on as many images as make the caches forget, in turns."""
-    per_image = least_bytes(problem) // problem.N
+    per_image = problem.least_bytes // problem.N
     room = cuda.current_context().get_memory_info().free // 2
     images = max(1, min(problem.N, ceil_div(SAMPLE_BYTES, per_image), room // per_image))
     x = cuda.device_array((images, problem.C, problem.H, problem.W), np.float32)  # its values do not matter
@@ -124,8 +117,7 @@ def measure(near, problem, filt):
 
 
 def gpu_name():
-    name = cuda.get_current_device().name
-    return name.decode() if isinstance(name, bytes) else name
+    return cuda.get_current_device().name
 
 
 def records(gpu, problem, known):

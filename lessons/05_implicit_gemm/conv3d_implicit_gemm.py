@@ -26,8 +26,7 @@ from lessons.toolkit.tiles import keep, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.implicit_gemm_plan")
-iterators = importlib.import_module("lessons.05_implicit_gemm.helpers.iterators")
-Layer, Iterator, digits, nothing = iterators.Layer, iterators.Iterator, iterators.digits, iterators.nothing
+Layer, Iterator, digits, nothing = planning.Layer, planning.Iterator, planning.digits, planning.nothing
 LANES_M, LANES_N, VECTOR, TUNABLES = planning.LANES_M, planning.LANES_N, planning.VECTOR, planning.TUNABLES
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
 # 65536 / threads / BLOCKS_PER_SM registers

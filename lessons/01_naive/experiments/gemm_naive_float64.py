@@ -23,8 +23,6 @@ def gemm_naive_float64(a, b, c):
     # locate: x is the column, so neighbours in a warp are neighbours in memory
     n, m = cuda.grid(2)
     if m < M and n < N:
-        # stage: nothing, every operand comes straight from global memory
-
         # multiply
         acc = 0.0
         for k in range(K):

@@ -25,8 +25,6 @@ def gemm_naive_unsigned(a, b, c):
     n, m = cuda.grid(2)
     n, m = uint64(n), uint64(m)
     if m < M and n < N:
-        # stage: nothing, every operand comes straight from global memory
-
         # multiply
         acc = float32(0.0)
         for k in range(K):

@@ -52,8 +52,7 @@ def feature_maps(image, bank, maps, caption):
         axis.axis("off")
     axes[0, 0].imshow(image, cmap="gray", vmin=0, vmax=1)
     axes[0, 0].set_title("input", fontsize=10, fontweight="bold")
-    slots = [axis for axis in axes.flat if axis not in (axes[0, 0], axes[1, 0], axes[2, 0])]
-    for axis, (name, taps), result in zip(slots, bank.items(), maps, strict=True):
+    for axis, (name, taps), result in zip(axes[:, 1:].flat, bank.items(), maps, strict=True):
         signed = taps.sum() < 0.4
         limit = max(float(np.percentile(np.abs(result), 99.5)), 1e-6)
         axis.imshow(

@@ -7,7 +7,6 @@ from common.report import canvas
 from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 from common.report.cells import arrow, box, frame, grid, label, outline, span, titled
 
-gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")
 conv2d_shared_tile = import_module("lessons.02_shared_tiling.conv2d_shared_tile")
 
 
@@ -18,11 +17,10 @@ def draw(folder: Path) -> list[Path]:
 
 def tiles():
     """A, B and C in blocks of TILE: one block of C, and the pair of tiles that moves along k."""
-    tile = gemm_shared_tile.TILE
     across, k_tiles, row, column, now = 4, 5, 1, 2, 1
     left, top = k_tiles + 2.4, k_tiles + 1.2  # C lies right of A and below B
     ages = [(SKY, 0.35)] * now + [(BLUE, 1)] + [(YELLOW, 0.5)] * (k_tiles - now - 1)
-    figure, axes = canvas.new_figure(9.6, 6.2)
+    figure, axes = canvas.new_figure(9.6, 6.6)
     grid(axes, 0, top, across, k_tiles, lambda i, k: ages[k] if i == row else "none", line=1)
     grid(axes, left, 0, k_tiles, across, lambda k, j: ages[k] if j == column else "none", line=1)
     grid(axes, left, top, across, across, lambda i, j: (GREEN, 0.8) if (i, j) == (row, column) else "none", line=1)
@@ -37,24 +35,12 @@ def tiles():
     label(axes, now + 1.3, top - 0.7, "k0 grows", size=9.5)
     arrow(axes, (left + across + 0.3, now + 0.2), (left + across + 0.3, now + 2.4))
     label(axes, left + across + 0.45, now + 1.3, "k0 grows", size=9.5, ha="left")
-    axes.text(
-        -0.2, 0.2,
-        f"{tile} × {tile} threads own one block of C.\n"
-        f"Each round of the loop over k0:\n"
-        f"  1. each thread copies one element of A\n"
-        f"      and one of B to shared memory\n"
-        f"  2. barrier\n"
-        f"  3. each thread does {tile} multiply-adds\n"
-        f"      from shared memory\n"
-        f"  4. barrier, next pair of tiles",
-        va="top", fontsize=10.5, linespacing=1.5,
-    )  # fmt: skip
     for place, (age, text) in enumerate(((now, "now in shared memory"), (0, "done"), (-1, "still to come"))):
-        y = top + across - 2.6 + 0.55 * place
+        y = 2 + 0.55 * place
         colour, alpha = ages[age]
-        box(axes, left + across + 0.4, y, 0.4, 0.4, face=colour, alpha=alpha, line=0.6)
-        label(axes, left + across + 0.95, y + 0.2, text, size=9.5, ha="left")
-    frame(axes, (-0.4, left + across + 3.6), (top + across + 0.8, -0.8))
+        box(axes, 0, y, 0.4, 0.4, face=colour, alpha=alpha, line=0.6)
+        label(axes, 0.55, y + 0.2, text, size=9.5, ha="left")
+    frame(axes, (-0.4, left + across + 2), (top + across + 0.8, -0.8))
     return figure
 
 

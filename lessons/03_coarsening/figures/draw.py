@@ -5,7 +5,7 @@ from pathlib import Path
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
-from common.report.cells import box, frame, label, titled
+from common.report.cells import box, frame, grid, label, titled
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")
@@ -48,33 +48,23 @@ def work():
 
 
 def wide():
-    """Which thread of a warp reads which float of a row: four 32-bit loads and one 128-bit load."""
+    """Which thread of a warp reads which float of a row: four 32-bit loads and, below, one 128-bit load."""
     threads, words = 8, 8 * VECTOR
-    figure, (above, below) = canvas.new_figure(9.6, 4.3, rows=2, gridspec_kw={"height_ratios": [1.75, 1]})
-    shades = (SKY, YELLOW)
-    for i in range(VECTOR):
+    figure, axes = canvas.new_figure(9.6, 2.9)
+    for i in range(VECTOR + 1):
+        top, load = (i, i + 1) if i < VECTOR else (VECTOR + 2, 1)
+        label(axes, -0.4, top + 0.5, f"load {load}", size=9.5, ha="right")
         for word in range(words):
-            thread = word % threads
-            taken = word // threads == i
-            box(above, word, i * 1.15, 1, 0.9, face=shades[thread % 2] if taken else "none", alpha=0.8, line=0.4)
-            if taken:
-                label(above, word + 0.5, i * 1.15 + 0.45, str(thread), size=8.5)
-        label(above, -0.4, i * 1.15 + 0.45, f"load {i + 1}", size=9.5, ha="right")
-    titled(above, f"32-bit: {VECTOR} instructions, one float per thread each", loc="left")
-    for word in range(words):
-        thread = word // VECTOR
-        box(below, word, 0, 1, 0.9, face=shades[thread % 2], alpha=0.8, line=0.4)
-    for thread in range(threads):
-        box(below, thread * VECTOR, 0, VECTOR, 0.9, line=1.6)
-        label(below, (thread + 0.5) * VECTOR, 1.14, f"thread {thread}", size=9.5)
-    label(below, -0.4, 0.45, "load 1", size=9.5, ha="right")
-    titled(below, "128-bit: one instruction, four neighbouring floats per thread", loc="left")
-    label(
-        below, words / 2, 1.7, f"{words} floats of one row; {threads} threads of the warp are shown", size=9.5,
-        color=MUTED,
-    )  # fmt: skip
-    for axes, low in ((above, VECTOR * 1.15), (below, 1.9)):
-        frame(axes, (-3, words + 0.3), (low, -0.25), equal=False)
+            thread = word % threads if i < VECTOR else word // VECTOR
+            read = i in (word // threads, VECTOR)
+            box(axes, word, top, 1, 1, face=(SKY, YELLOW)[thread % 2] if read else "none", alpha=0.8, line=0.4)
+            label(axes, word + 0.5, top + 0.5, str(thread) if read else "", size=8.5)
+    label(axes, 0, -0.7, f"32-bit: {VECTOR} instructions, one float per thread each", weight="bold", ha="left")
+    text = "128-bit: one instruction, four neighbouring floats per thread"
+    label(axes, 0, VECTOR + 1.3, text, weight="bold", ha="left")
+    note = f"{words} floats of one row; the numbers are threads of the warp, of which {threads} are shown"
+    label(axes, words / 2, VECTOR + 3.8, note, size=9.5, color=MUTED)
+    frame(axes, (-3, words + 0.3), (VECTOR + 4.3, -1.3))
     return figure
 
 
@@ -83,24 +73,17 @@ def reuse():
     rows, filters, taps = conv2d_coarsened.ROWS, conv2d_coarsened.FILTERS, 5
     column = rows + taps - 1
     figure, axes = canvas.new_figure(9.6, 4.2)
-    colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, YELLOW)
-    for i in range(column):
-        box(axes, 0, i, 1, 1, face=GRID, line=1.2)
-        label(axes, 0.5, i + 0.5, str(i), size=10)
-        uses = sum(0 <= i - r < rows for r in range(taps))
-        axes.barh(i + 0.5, uses * 0.9, left=8.3, height=0.7, color=BLUE)
-        label(axes, 8.45 + uses * 0.9, i + 0.5, f"{uses}", size=10, ha="left")
-    for j in range(rows):
-        box(axes, 2 + 1.2 * j, j, 0.9, taps, face=colours[j % len(colours)], alpha=0.55, line=1.2)
-        for r in range(taps):
-            label(axes, 2.45 + 1.2 * j, j + r + 0.5, f"r={r}", size=8.5)
+    grid(axes, 0, 0, column, 1, lambda *_: GRID, lambda i, _: str(i), size=10, line=1.2)
+    for j, colour in zip(range(rows), (BLUE, ORANGE, GREEN, VERMILION, SKY, YELLOW), strict=False):
+        grid(axes, 2 + 1.2 * j, j, taps, 1, lambda *_, it=colour: it, lambda r, _: f"r={r}", size=8.5, alpha=0.55)
+    uses = [sum(0 <= i - r < rows for r in range(taps)) for i in range(column)]
+    axes.barh([i + 0.5 for i in range(column)], [0.9 * count for count in uses], left=8.3, height=0.7, color=BLUE)
+    for i, count in enumerate(uses):
+        label(axes, 8.45 + count * 0.9, i + 0.5, str(count), size=10, ha="left")
     label(axes, 0.5, -0.6, "column[i]", weight="bold", size=10)
     label(axes, 2 + 0.6 * rows - 0.15, -0.6, f"windows of the thread's {rows} pixels", weight="bold", size=10)
     label(axes, 8.3, -0.6, "multiply-adds per filter", size=10, weight="bold", ha="left")
-    label(
-        axes, 6.2, column + 0.8,
-        f"A pixel is loaded once, and serves as many multiply-adds of each of {filters} filters as its bar is long.",
-        size=10.5,
-    )  # fmt: skip
+    text = f"A pixel is loaded once, and serves as many multiply-adds of each of {filters} filters as its bar says."
+    label(axes, 6.2, column + 0.8, text, size=10.5)
     frame(axes, (-0.6, 13), (column + 1.3, -1.1), equal=False)
     return figure

@@ -1,11 +1,10 @@
-"""The pictures of lesson 04: register tile, banks, occupancy, double buffering, warp tiles."""
+"""The pictures of lesson 04: register tile, banks, double buffering, warp tiles."""
 
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
-from common.catalog import limits
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, grid, label, span, titled
@@ -21,7 +20,7 @@ VECTOR = import_module("lessons.toolkit.memory").VECTOR
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, register_tile, banks, occupancy, overlap, warp_tiles)
+    return canvas.save_all(folder, register_tile, banks, overlap, warp_tiles)
 
 
 def register_tile():
@@ -88,25 +87,6 @@ def banks():
         label(axes, BANKS / 2, -0.8, "bank 0 … 31", size=8.5, color=MUTED, va="bottom")
         frame(axes, (-2.5, BANKS + 0.5), (WARP + 15, -3))
     axes_row[0].text(-1.2, WARP / 2, "lane 0 … 31", rotation=90, fontsize=8.5, va="center", ha="center", color=MUTED)
-    return figure
-
-
-def occupancy():
-    """Warps resident on a multiprocessor against registers per thread."""
-    figure, axes = canvas.new_figure(9.6, 4.0)
-    registers = range(16, 256)
-    for threads, colour, style in ((128, BLUE, "-"), (256, VERMILION, "-"), (512, GREEN, "--")):
-        warps = [limits.occupancy("9.0", threads, r, 0).warps for r in registers]
-        text = f"{threads} threads per block"
-        axes.step(registers, warps, where="post", color=colour, linewidth=2, linestyle=style, label=text)
-    most = [limits.REGISTERS / (WARP * r) for r in registers]
-    axes.plot(registers, most, color=MUTED, linewidth=1, linestyle=":", label="65,536 / (32 × registers)")
-    axes.set(
-        ylim=(0, 68), xlim=(16, 256), xticks=range(32, 257, 32), yticks=range(0, 65, 8),
-        xlabel="registers per thread (at most 255)", ylabel="warps on a multiprocessor",
-    )  # fmt: skip
-    canvas.gridded(axes)
-    axes.legend(frameon=False, fontsize=9.5)
     return figure
 
 

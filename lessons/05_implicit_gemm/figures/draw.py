@@ -31,32 +31,28 @@ def tensors():
     outline(axes, CHOSEN_Q * C, CHOSEN_P, S * C, R, zorder=3)
     label(axes, W * C / 2, -0.75, f"x[n, h, w, c]: 1 × {H} × {W} × {C}", weight="bold")
     label(axes, W * C / 2, H + 0.7, f"{C} neighbours are the\nchannels of one pixel", size=9, color=MUTED, va="top")
-    left = W * C + 2.4
+    left = W * C + 2.8
+    _pixels(axes, left, 0, K, R * S, C, lambda _, column: TAPS[column // C])
+    outline(axes, left, CHOSEN_K, R * S * C, 1, zorder=3)
     for k in range(K):
-        x0, y0 = left + k % 2 * (S * C + 0.9), k // 2 * (R + 1.1) - 0.2
-        _pixels(axes, x0, y0, R, S, C, lambda r, column: TAPS[r * S + column // C], first=k * R * S * C)
-        if k == CHOSEN_K:
-            outline(axes, x0, y0, S * C, R, zorder=3)
-        label(axes, x0 + S * C / 2, y0 + R + 0.5, f"k = {k}", size=8.5, color=MUTED)
-    label(axes, left + S * C + 0.45, -0.75, f"filt[k, r, s, c]: {K} × {R} × {S} × {C}", weight="bold")
-    label(axes, left + S * C + 0.45, 6.45, "a colour for each tap (r, s)", size=9, color=MUTED, va="top")
-    left += 2 * S * C + 3.3
+        label(axes, left - 0.15, k + 0.5, f"k = {k}", size=8.5, color=MUTED, ha="right")
+    middle, text = left + R * S * C / 2, "a filter in a row, a colour\nfor each tap (r, s)"
+    label(axes, middle, -0.75, f"filt[k, r, s, c]: {K} × {R} × {S} × {C}", weight="bold")
+    label(axes, middle, K + 0.7, text, size=9, color=MUTED, va="top")
+    left += R * S * C + 1.4
     chosen = CHOSEN_Q * K + CHOSEN_K
     _pixels(axes, left, 0, P, Q, K, lambda p, column: (VERMILION, 1) if (p, column) == (CHOSEN_P, chosen) else "none")
     label(axes, left + Q * K / 2, -0.75, f"y[n, p, q, k]: 1 × {P} × {Q} × {K}", weight="bold")
     text = f"followed through this page:\np = {CHOSEN_P}, q = {CHOSEN_Q}, k = {CHOSEN_K}"
     label(axes, left + Q * K / 2, P + 0.7, text, size=9, color=VERMILION, va="top")
-    frame(axes, (-0.4, left + Q * K + 0.4), (7.0, -1.3))
+    frame(axes, (-0.4, left + Q * K + 0.4), (6.2, -1.3))
     return figure
 
 
-def _pixels(axes, x, y, rows, columns, channels, face, first=0):
+def _pixels(axes, x, y, rows, columns, channels, face):
     """Rows of pixels: their channels side by side, numbered by their places in memory, and a stronger frame."""
-
-    def place(i, j):
-        return str(first + i * columns * channels + j)
-
-    grid(axes, x, y, rows, columns * channels, face, place, size=7.5, alpha=0.6, line=0.3)
+    width = columns * channels
+    grid(axes, x, y, rows, width, face, lambda i, j: str(i * width + j), size=7.5, alpha=0.6, line=0.3)
     for i in range(rows):
         for j in range(columns):
             box(axes, x + j * channels, y + i, channels, 1, line=1.1)

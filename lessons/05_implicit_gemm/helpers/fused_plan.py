@@ -1,10 +1,13 @@
-"""conv2d_fused_unroll_gemm: the constants of the kernel for a shape, and the filter in the order of its tiles."""
+"""conv2d_fused_unroll_gemm: its constants for a shape, the filter in the order of its tiles, and how it stores."""
 
 import numpy as np
-from numba import cuda
+from numba import cuda, int64
 
-from lessons.toolkit.memory import VECTOR
+from lessons.toolkit.memory import VECTOR, store4
+from lessons.toolkit.narrow import narrow
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import ceil_div
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 MAX_SPAN = 16  # taps of one row of the filter that are staged together
 SHARED_BYTES = 48 * 1024
@@ -58,3 +61,54 @@ def packed(filt, THREADS_Y, THREAD_M, SPAN, LINES, **_):
     whole = np.zeros((blocks * block_m, ceil_div(taps, block_k) * block_k), np.float32)
     whole[:K, :taps] = rows.reshape(K, taps)
     return cuda.to_device(whole.reshape(blocks, block_m, -1).transpose(0, 2, 1).reshape(-1))
+
+
+def storing(flat, K, PIXELS, MAPS, THREADS, THREADS_X, THREADS_Y, THREAD_M, THREAD_N, BLOCK_N):
+    """Build the device function that stores a thread's sums.
+
+    `flat`: maps are multiples of 4 pixels, so a piece lies in one map and on a 16-byte boundary. Otherwise sums go
+    through shared memory, so that neighbouring threads write neighbouring pixels.
+    """
+    MINE = THREAD_N // THREADS_Y
+
+    @inlined
+    @narrow
+    @unroll
+    def store_filters(y, column_tile, first_k, first_n, thread, width):
+        """What the threads have left in shared memory: a filter of each row of threads, neighbouring pixels."""
+        for j in unrolled(MINE):
+            gemm_n = first_n + j * THREADS
+            n, pixel = gemm_n // PIXELS, gemm_n % PIXELS
+            for row in unrolled(THREADS_Y):
+                k = first_k + row * VECTOR
+                if gemm_n < width and k < K:
+                    out = n * MAPS + k * PIXELS + pixel
+                    y[out] = column_tile[thread + row * BLOCK_N + j * THREADS]
+
+    @pasted
+    @narrow
+    @unroll
+    def store_pieces(y, column_tile, acc, k0, gemm_n0, tx, ty, thread, width):
+        for j in unrolled(THREAD_N // VECTOR):
+            gemm_n = gemm_n0 + tx + j * VECTOR * THREADS_X
+            n, pixel = gemm_n // PIXELS, gemm_n % PIXELS
+            out = int64(n) * MAPS + int64(pixel)
+            for i in range(THREAD_M):
+                k = k0 + ty + i // VECTOR * VECTOR * THREADS_Y + i % VECTOR
+                if gemm_n < width and k < K:
+                    store4(y, out + int64(k) * PIXELS, acc, i * THREAD_N + j * VECTOR)
+
+    @pasted
+    @narrow
+    @unroll
+    def store_rows(y, column_tile, acc, k0, gemm_n0, tx, ty, thread, width):
+        for i in unrolled(THREAD_M):
+            for j in unrolled(THREAD_N // VECTOR):
+                at = int64(ty // VECTOR * BLOCK_N + tx)
+                store4(column_tile, at + j * VECTOR * THREADS_X, acc, i * THREAD_N + j * VECTOR)
+            cuda.syncthreads()
+            k = k0 + i // VECTOR * VECTOR * THREADS_Y + i % VECTOR
+            store_filters(y, column_tile, k, gemm_n0 + thread, thread, width)
+            cuda.syncthreads()
+
+    return store_pieces if flat else store_rows

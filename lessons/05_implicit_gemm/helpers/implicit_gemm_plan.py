@@ -1,7 +1,10 @@
-"""conv3d_implicit_gemm: which tile for which layer, how threads share it, and where their sums lie in it."""
+"""conv3d_implicit_gemm: its tile for a layer, how threads share it, where sums lie in it, and what iterators are."""
 
 from functools import lru_cache
 from math import gcd
+from typing import NamedTuple
+
+from numba import int32, uint32
 
 from lessons.toolkit.grid import choose, partials_for
 from lessons.toolkit.memory import VECTOR
@@ -90,3 +93,44 @@ def sums_of_a_thread(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, **_):
         "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": THREAD_M, "ROW_STEP": LANES_M,
         "GROUPS": THREAD_N // VECTOR, "GROUP_STEP": VECTOR * LANES_N, "WIDTH": VECTOR, "TOGETHER": 1,
     }  # fmt: skip
+
+
+class Layer(NamedTuple):
+    """What an iterator is told of a layer."""
+
+    x: object
+    filt: object
+    outputs: tuple  # O, P, Q
+    geometry: object
+    extra: object  # what a `launch` has for its own iterator
+
+
+class Iterator(NamedTuple):
+    """Device functions that say where the elements lie that a block copies, and how much they may remember.
+
+    A block has `rows`, words of shared memory, which `begin_row` and `begin_filter` fill once, for each row of
+    a_tile and of b_tile. A thread has `here`, words in registers, which `begin_tile` fills for each pair of tiles.
+    """
+
+    begin_row: object  # (rows, row, gemm_m, layer)
+    begin_filter: object  # (rows, row, gemm_n, layer)
+    begin_tile: object  # (here, gemm_k, layer)
+    of_x: object  # (rows, row, here, gemm_m, layer): the offset in x, and whether the element is inside
+    of_filt: object  # (rows, row, here, gemm_n, gemm_k, layer): the same in filt
+    ROWS: int
+    HERE: int
+
+
+@inlined
+def digits(number, first, second, third):
+    """The number's digits in a mixed base, lowest first."""
+    high = uint32(number // uint32(first))
+    higher = uint32(high // uint32(second))
+    highest = uint32(higher // uint32(third))
+    low, middle, upper = number - high * first, high - higher * second, higher - highest * third
+    return int32(low), int32(middle), int32(upper), int32(highest)
+
+
+@inlined
+def nothing(rows, row, number, layer):
+    pass  # for an iterator that remembers no rows
