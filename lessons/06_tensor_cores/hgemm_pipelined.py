@@ -3,8 +3,7 @@
 Previous step: hgemm_swizzled
 New idea: `cp.async` copies in groups. While one pair of tiles is multiplied, the next STAGES - 1 are on their way;
     `wait_group` waits for the oldest group alone. So many tiles need more than 48 KiB of shared memory, which a
-    launch must ask for. And as in gemm_tuned, the fragments of the next k are read before this one's are
-    multiplied, across the barrier too, and blocks walk in an order that shares tiles in L2.
+    launch must ask for. And as in gemm_tuned, fragments of the next k are read before this one's are multiplied.
 Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.03 shared values. What goes is waiting.
 Run: python -m lessons.06_tensor_cores hgemm_pipelined
 """

@@ -1,12 +1,10 @@
 """hconv3d_im2col: lesson 05's iterator has become hardware: the copy engine itself walks along the windows.
 
 Previous step: hconv3d_mma
-New idea: a tensor map of the kind "im2col" knows the image, its padding and stride. One request names the first
-    pixel of a tile and a tap; the engine finds the pixels that follow, past the ends of rows and images, and writes
-    zeros where a window hangs over the edge. No table, no mask, no thread that works out an address. What multiplies
-    is hgemm_tma_stores. Tiles differ with the layer (helpers/im2col_plan.py); where filters are few, all of them stay
-    in shared memory. Few filters on a large layer: a kernel of its own (helpers/few_filters.py) makes pixels the
-    columns, and lets the taps of a row share pixels.
+New idea: a tensor map of the kind "im2col" knows the image, its padding and stride. One request names the first pixel
+    of a tile and a tap; the engine finds the pixels that follow and writes zeros where a window hangs over the edge.
+    Tiles differ with the layer (helpers/im2col_plan.py); few filters stay in shared memory, and on a large layer have
+    a kernel of their own (helpers/few_filters.py).
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) from L2, none by threads; few filters: about 1 / (S * K).
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
     taps that reach more than 31 pixels, strides above 8), hconv3d_mma computes.

@@ -1,10 +1,9 @@
 """hgemm_tma_stores: results leave through the copy engine, while the next tile is multiplied.
 
 Previous step: hgemm_specialised
-New idea: a lane holds pairs of neighbouring sums in many rows, and so far stored each pair by itself. Now a warp
-    writes 16 x 64 of its sums to a *slab* of shared memory, and the copy engine copies slabs to C in whole rows,
-    clipped at the edges. The warp goes on with the next tile meanwhile.
-    Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
+New idea: a lane so far stored pairs of sums by itself. Now a warp writes 16 x 64 of its sums to a *slab* of shared
+    memory, and the copy engine copies slabs to C in whole rows, clipped at the edges, while the warp goes on with the
+    next tile. Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined.
 Loads per FMA: as in hgemm_specialised.
 Run: python -m lessons.07_hopper hgemm_tma_stores
 """

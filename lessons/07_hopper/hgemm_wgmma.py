@@ -1,9 +1,9 @@
 """hgemm_wgmma: four warps multiply 64 x 256 straight from shared memory, and copy while the matrix unit works.
 
 Previous step: hgemm_pipelined
-New idea: `wgmma` reads both tiles where they lie. No thread loads fragments; a *descriptor* says where a tile begins
-    and how it is swizzled, 128 threads start the multiplication together, and it runs by itself. Meanwhile they copy
-    the tiles that come later. What ordinary stores and `cp.async` wrote, the matrix unit sees after `fence_async`.
+New idea: `wgmma` reads both tiles where they lie. A *descriptor* says where a tile begins and how it is swizzled, 128
+    threads start the multiplication together, and copy later tiles while it runs. What ordinary stores and `cp.async`
+    wrote, the matrix unit sees after `fence_async`.
 Loads per FMA: none by threads; the matrix unit reads (64 + 256) / (64 * 256) = 0.02 shared values.
 Run: python -m lessons.07_hopper hgemm_wgmma
 """

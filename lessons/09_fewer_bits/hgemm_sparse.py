@@ -2,11 +2,10 @@
 
 Previous step: hgemm_register_operand
 Builds on: hgemm_pipelined
-New idea: `prepare` keeps, of every four values of a column of B, the two of the largest magnitude: half of them, and
-    two bits for each that say where it was. An instruction takes 16 x 16 of them, in the registers of 16 x 16 values
-    of a full matrix, times 32 rows of the other operand: of every four values there the matrix unit picks the
-    two that meet a weight. So one instruction does what two did. The sparse operand must be the left one, so the
-    product is the transpose of C: rows of the left operand are columns of B, which `prepare` stores K-major.
+New idea: `prepare` keeps, of every four values of a column of B, the two of the largest magnitude, and two bits for
+    each that say where it was. An instruction takes 16 x 16 of them, times 32 rows of the other operand, of which the
+    matrix unit picks the values that meet a weight: it does what two did. The sparse operand must be the left one, so
+    the product is the transpose of C: rows of the left operand are columns of B, which `prepare` stores K-major.
 Loads per FMA: a warp reads (WARP_M + WARP_N / 2) / (WARP_M * WARP_N) = 0.02 shared values.
 Run: python -m lessons.09_fewer_bits hgemm_sparse
 """

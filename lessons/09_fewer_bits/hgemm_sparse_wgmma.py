@@ -2,13 +2,12 @@
 
 Previous step: hgemm_sparse
 Builds on: hgemm_tma_stores
-New idea: a sparse `wgmma` multiplies 64 x 32 of the weights, of which 64 x 16 are kept, by 32 x 256, in the time of
-    a dense one of half the k. Each lane loads a word for every 64 k that says where kept values belong, two stages
-    ahead. At full rate a block would take more of A than L2 delivers, so two blocks with different weights share
-    tiles of A (multicast). The product is the transpose of C: `stmatrix` transposes sums on their way out.
-    Weights are packed as for hgemm_sparse. Where rows of A or C are not multiples of 16 bytes, `launch` runs that.
-Loads per FMA: (BLOCK_N / 2 + BLOCK_M / 2) / (BLOCK_N * BLOCK_M) = 0.006 values from L2: half of the weights are kept,
-    and each block of a pair asks for half of A.
+New idea: a sparse `wgmma` multiplies 64 x 32 of the weights, of which half are kept, by 32 x 256, in the time of a
+    dense one of half the k. Each lane loads a word for every 64 k that says where kept values belong, two stages
+    ahead. Two blocks with different weights share tiles of A (multicast). The product is the transpose of C:
+    `stmatrix` transposes sums on their way out. Where rows of A or C are not multiples of 16 bytes, `launch` runs
+    hgemm_sparse.
+Loads per FMA: (BLOCK_N / 2 + BLOCK_M / 2) / (BLOCK_N * BLOCK_M) = 0.006 values from L2.
 Run: python -m lessons.09_fewer_bits hgemm_sparse_wgmma
 """
 

@@ -1,9 +1,8 @@
 """iconv3d_im2col: lesson 07's convolution on int8: four channels are a word.
 
 Previous step: iconv3d_direct
-New idea: hconv3d_im2col's kernel as it is, with values of another kind. What it copies are words of four channels, so
-    a pixel of 64 channels takes 64 bytes, half of what float16 takes; what it multiplies are the bytes in them; what
-    leaves are words again, one for each int32 sum.
+New idea: hconv3d_im2col's kernel as it is, with values of another kind. What it copies are words of four channels;
+    what it multiplies are the bytes in them; what leaves are words again, one for each int32 sum.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads; a value is one byte.
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
     taps that reach more than 31 pixels, strides above 8), iconv3d_direct computes.

@@ -2,11 +2,10 @@
 
 Previous step: none
 Builds on: hgemm_pipelined
-New idea: an instruction takes the same four and two registers of A and B, but each holds four values in place of two,
-    so one multiplies 16 x 32 by 32 x 8. Products are at most 2^14: int32 holds the sum of more than 100,000 of them,
-    in any order, to the last bit. A row of 128 bytes has 128 k, not 64; pieces, swizzle, stages and fragments lie
-    where they lay. What is new is an order: of 8-bit values there is no `ldmatrix` that transposes, and the matrix
-    unit wants B's four values of a register along k. So `prepare` transposes B, once.
+New idea: a register holds four values in place of two, so an instruction multiplies 16 x 32 by 32 x 8. Products are
+    at most 2^14: int32 holds the sum of more than 100,000 of them. A row of 128 bytes has 128 k; pieces, swizzle,
+    stages and fragments lie where they lay. But of 8-bit values there is no `ldmatrix` that transposes, and the
+    matrix unit wants B's four values of a register along k. So `prepare` transposes B, once.
 Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.03 shared values, of half the bytes.
 Run: python -m lessons.09_fewer_bits igemm_mma
 """

@@ -1,8 +1,7 @@
 """Sums of int32 become int8 again: what a layer of a network gives to the next one.
 
-A column of B, a filter, has a scale: y = q * scale for its integers q. With those of A and of the result it makes one
-factor for each column of C, by which a sum is multiplied, in float32, while it is in a register; then it is rounded
-once, ties to even, and limited to -128 and 127. So C is written in a fourth of the bytes, and never read again.
+The scales of A, of a column of B and of the result make one factor for each column of C, by which a sum is
+multiplied, in float32, while it is in a register; then it is rounded once, ties to even, and limited to -128 and 127.
 
     launch(a, prepare(b, problem), c, finish=quantised(factors))  # c is int8, factors float32, one for each column
 """
