@@ -84,13 +84,22 @@ def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
         ldmatrix4_transposed_at(b_frag, (half * COLUMNS + j) * 4, tiles, at)
 
 
-@inlined
-def multiply(half, a_frag, b_frag, acc):
-    """The products of sixteen k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
-    for j in range(COLUMNS):
-        for turn in range(ROWS):
-            i = turn if j % 2 == 0 else ROWS - 1 - turn
-            mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 8, b_frag, (half * COLUMNS + j) * 4)
+def multiplying(mma, A_PART, B_PART):
+    """Build the device function that multiplies half of the fragments, of so many values for each instruction."""
+
+    @inlined
+    def multiply(half, a_frag, b_frag, acc):
+        """i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
+        for j in range(COLUMNS):
+            for turn in range(ROWS):
+                i = turn if j % 2 == 0 else ROWS - 1 - turn
+                a, b = (half * ROWS + i) * A_PART, (half * COLUMNS + j) * B_PART
+                mma(acc, i * ACC_ROW + j * 4, a_frag, a, b_frag, b)
+
+    return multiply
+
+
+multiply = multiplying(mma_m16n8k16, 8, 4)
 
 
 @inlined

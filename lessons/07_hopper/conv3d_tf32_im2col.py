@@ -11,6 +11,7 @@ Run: python -m lessons.07_hopper conv3d_tf32_im2col
 """
 
 import importlib
+from functools import partial
 
 from numba import cuda, float32, uint32
 
@@ -40,16 +41,8 @@ def leave_part(tiles, at, acc, first):
 TF32 = im2col.planning.Kind(
     4, 8, float32, hopper.float_tiles, hopper.wgmma_tf32, hopper.wgmma_tf32_registers, leave_part, tf32=True
 )
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for."""
-    return im2col.shipped(problem, TF32)
-
-
-def prepare(filt, problem):
-    """The filter, and the table that the other step needs where the copy engine cannot describe the arrays."""
-    return unaligned.prepare(filt, problem)
+shipped = partial(im2col.shipped, kind=TF32)
+prepare = unaligned.prepare  # the filter, and the table that the other step needs
 
 
 def launch(x, prepared, y, geometry, **tile):

@@ -39,7 +39,7 @@ def store_pair(c, m, n, acc, i, paired, operands):
                 c[m, n + 1] = pair[1]
 
 
-BF16 = in_bytes.Kind(float32, in_bytes.multiplying(mma_m16n8k16_bf16), store_pair)
+BF16 = in_bytes.Kind(float32, in_bytes.multiplying(mma_m16n8k16_bf16, 16, 8), store_pair)
 
 prepare = in_bytes.prepare  # the transpose of B
 

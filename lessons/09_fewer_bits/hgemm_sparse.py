@@ -49,10 +49,7 @@ TUNABLES = {"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "
 
 MMA_N, MMA_M, MMA_K = 16, 8, 32  # the tile that one instruction multiplies: N x K, half of it kept, by K x M
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % pruned.ROWS or BLOCK_K != 64 or STAGES < 2:
-    raise ValueError(
-        f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, these of 8 and 32, {BLOCK_K=} 64, "
-        f"{STAGES=} 2 or more"
-    )
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {BLOCK_K=} 64, {STAGES=} > 1")
 WARPS_N = BLOCK_N // WARP_N
 THREADS = BLOCK_M // WARP_M * WARPS_N * 32
 A_PIECES, B_PIECES = BLOCK_K // HALVES, KEPT // HALVES  # of 16 bytes in a row: what threads beside each other copy

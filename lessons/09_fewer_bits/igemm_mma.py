@@ -32,6 +32,7 @@ from lessons.toolkit.mma import ldmatrix4_at, mma_m16n8k32_s8, shared_address
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
+multiplying = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined").multiplying
 k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
 
 REQUIRES = "8.0"
@@ -49,10 +50,7 @@ TUNABLES = {
 
 MMA_M, MMA_N, MMA_K = 16, 8, 32  # the tile that one instruction multiplies
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K != 128 or STAGES < 2:
-    raise ValueError(
-        f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, these of 16, {BLOCK_K=} 128, {STAGES=} 2 "
-        "or more"
-    )
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {BLOCK_K=} 128, {STAGES=} > 1")
 WARPS_N = BLOCK_N // WARP_N
 THREADS = BLOCK_M // WARP_M * WARPS_N * 32
 PIECES = BLOCK_K // INT8S  # of 16 bytes in a row: what threads beside each other copy
@@ -83,20 +81,6 @@ def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
         ldmatrix4_at(b_frag, (half * COLUMNS + j) * 8, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
 
 
-def multiplying(mma):
-    """Build the device function that multiplies half of the fragments by this instruction."""
-
-    @inlined
-    def multiply(half, a_frag, b_frag, acc):
-        """The products of 32 k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
-        for j in range(COLUMNS):
-            for turn in range(ROWS):
-                i = turn if j % 2 == 0 else ROWS - 1 - turn
-                mma(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 16, b_frag, (half * COLUMNS + j) * 8)
-
-    return multiply
-
-
 @inlined
 def store_pair(c, m, n, acc, i, paired, operands):
     """c[m, n:n+2] = acc[i:i+2], nothing outside; one by one unless rows are even (`paired`)."""
@@ -120,7 +104,7 @@ class Kind(NamedTuple):
     store: Any
 
 
-S8 = Kind(int32, multiplying(mma_m16n8k32_s8), store_pair)
+S8 = Kind(int32, multiplying(mma_m16n8k32_s8, 16, 8), store_pair)
 
 
 @lru_cache

@@ -12,21 +12,10 @@ Grade: python -m common grade 07.14
 
 import importlib
 
-from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned
-
 pipeline = importlib.import_module("lessons.07_hopper.helpers.one_producer")
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 64
 STAGES = 2
-MAPS = Maps()
 produce = pipeline.asking(BLOCK_M, BLOCK_N, STAGES, 2 * (BLOCK_M + BLOCK_N) * BLOCK_K)
-kernel, THREADS, SHARED_BYTES = pipeline.specialise(BLOCK_M, BLOCK_N, STAGES, produce)
-
-
-def launch(a, b, c):
-    M, N = c.shape
-    a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b, (BLOCK_K, 64))
-    blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
-    kernel[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))
+launch = pipeline.launching(BLOCK_M, BLOCK_N, STAGES, produce)

@@ -13,8 +13,6 @@ import importlib
 from numba import cuda, uint32
 
 from lessons.toolkit import hopper
-from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned
 from lessons.toolkit.pasted import pasted
 
 pipeline = importlib.import_module("lessons.07_hopper.helpers.one_producer")
@@ -25,7 +23,6 @@ STAGES = 2
 BLOCKS = 2  # few, so that each has several tiles at small shapes, too
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K
 STAGE_BYTES = 2 * STAGE
-MAPS = Maps()
 
 
 @pasted
@@ -36,11 +33,4 @@ def produce(tiles, filled, emptied, a_map, b_map, tiles_m, tiles_n, K):
     # <<<
 
 
-kernel, THREADS, SHARED_BYTES = pipeline.specialise(BLOCK_M, BLOCK_N, STAGES, produce)
-
-
-def launch(a, b, c):
-    M, N = c.shape
-    a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b, (BLOCK_K, BLOCK_N))
-    blocks = min(BLOCKS, -(-M // BLOCK_M) * -(-N // BLOCK_N))
-    kernel[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))
+launch = pipeline.launching(BLOCK_M, BLOCK_N, STAGES, produce, BLOCKS)
