@@ -78,7 +78,7 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, N, k0, rank):
     hopper.tma_load2_multicast(tiles, at + uint32(B_SIZE), b_map, bars, stage, N + n0, k0, ALL)
 
 
-split_a = splitting.splitting(ROW, K_STEPS)
+split_a = splitting.split_a
 leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 

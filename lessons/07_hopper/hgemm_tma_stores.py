@@ -48,10 +48,7 @@ def leave_part(tiles, at, acc, first):
 
 
 def leaving(leave_part, ROW, PARTS, PENDING=SLABS - 1):
-    """Build the device function by which sums leave: of each warp 16 rows, PARTS boxes of ROW columns.
-
-    PENDING: slabs of a warp that may still be on their way when it fills the next one.
-    """
+    """Build the function by which a warp's sums leave, PARTS boxes; PENDING slabs may be on their way at the next."""
     PART, SLAB = ROW // 2, WARP_M * ROW  # sums of a thread, and values of a slab
 
     @inlined

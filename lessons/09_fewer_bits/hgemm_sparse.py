@@ -123,8 +123,7 @@ def specialise(full):
 
     @inlined
     def copy_tiles(tiles, said, stage, a, kept, places, m0, n0, k0, wide):
-        """Start the stage's pair of tiles, from k0 on, and the words that say where weights belong. What lies outside
-        A counts as zero; B has whole tiles."""
+        """Start the stage's pair of tiles, from k0 on, and the words for its weights; zeros around A."""
         K, half = a.shape[1], kept.shape[1]
         thread = uint32(cuda.threadIdx.x)
         start = uint32(stage * uint32(STAGE))
@@ -164,8 +163,8 @@ def specialise(full):
         blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
         m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
-        # locate: the warp, and the rows that the lane names to ldmatrix. Of B lanes 0-15 name rows, lanes 16-31 the
-        # same rows eight columns further; of A every eight lanes name the same rows, eight columns further
+        # locate: the warp, and the rows that the lane names to ldmatrix: of B sixteen, and the same eight columns
+        # further; of A eight, each next eight lanes eight columns further
         thread = uint32(cuda.threadIdx.x)
         warp, lane = thread // uint32(32), thread % uint32(32)
         warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)

@@ -127,8 +127,8 @@ def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
                     stage, parity = hopper.next_stage(stage, parity, STAGES)
     else:
         hopper.take_registers(MANY)
-        # locate: the warpgroup's 64 rows of the first tile of B, the first tile of A, the lane's words, and where the
-        # warp's sums leave. Members 0 and 1 of a group of lanes have the words of 32 k, the others those of the next
+        # locate: the first tiles, of B from the warpgroup's rows on, the lane's words, where the warp's sums leave.
+        # Members 0 and 1 of a group of lanes have the words of 32 k, the others those of the next
         b_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_N * KEPT), 0, B_ROWS)
         a_at = hopper.descriptor(tiles, B_SIZE, 0, A_ROWS)
         tells = thread % uint32(128)  # which block this thread tells that a stage is empty

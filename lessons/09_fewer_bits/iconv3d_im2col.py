@@ -10,6 +10,7 @@ Run: python -m lessons.09_fewer_bits iconv3d_im2col
 """
 
 import importlib
+from functools import partial
 
 import numpy as np
 from numba import int32
@@ -23,14 +24,9 @@ leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").lea
 REQUIRES = "9.0a"
 TUNABLES = im2col.TUNABLES
 INT8 = im2col.planning.Kind(
-    4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32
+    4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32, packed=4
 )
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for."""
-    taps = problem.T * problem.R * problem.S
-    return im2col.planning.plan(INT8, problem.N * problem.O * problem.P * problem.Q, problem.C // 4, problem.K, taps)
+shipped = partial(im2col.shipped, kind=INT8)
 
 
 def launch(x, filt, y, geometry, **tile):

@@ -95,9 +95,7 @@ def store_pair(c, m, n, acc, i, paired, operands):
 
 
 class Kind(NamedTuple):
-    """What the kernel has to know of its values, whose bytes it moves: the type of a sum, what multiplies fragments,
-    and how a pair of sums is stored, which may read `operands`.
-    """
+    """Of values whose bytes it moves: the type of a sum, what multiplies fragments, how a pair of sums is stored."""
 
     sum: Any
     multiply: Any
@@ -166,8 +164,8 @@ def specialise(full, kind):
             copy_tile(tiles, uint32(stage * STAGE + A_SIZE), BLOCK_N, b_t, n0, b_from, stage * BLOCK_K, True)
             commit_group()
 
-        # locate: where in a pair of tiles the rows lie that the lane names to ldmatrix. Of A lanes 0-15 name rows,
-        # lanes 16-31 the same rows 16 columns further; of B every eight lanes change the columns, every sixteen rows
+        # locate: the rows that the lane names to ldmatrix. Of A lanes 0-15 name rows, lanes 16-31 the same 16 columns
+        # further; of B every eight lanes change the columns, every sixteen rows
         row, right = lane % uint32(16), lane // uint32(16) * uint32(INT8S)
         n_row, n_right = lane // uint32(16) * uint32(8) + lane % uint32(8), lane // uint32(8) % uint32(2)
         for k in unrolled(K_STEPS):
@@ -198,8 +196,7 @@ def specialise(full, kind):
                     if k0 + BLOCK_K < K:
                         read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
-                # stage: the next k's fragments; once, the pair that comes last so far, to where the one lay that was
-                # multiplied before this one. After the fragments, as the compiler would put off those for copies
+                # stage: the next k's fragments; once, the last pair so far, behind them: copies would put them off
                 k_next = uint32((k + 1) % K_STEPS)
                 load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
                 if k == 0 and k0 + AHEAD < K:

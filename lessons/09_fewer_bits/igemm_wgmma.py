@@ -59,9 +59,7 @@ leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
 class Kind(NamedTuple):
-    """What the kernel has to know of its values: the type of a sum, shared memory of such values, a consumer's loop
-    over the stages of a tile of C, how a pair of sums is stored, and how sums leave through the engine, or None.
-    """
+    """Of values: a sum's type, shared memory, a consumer's loop over stages, how pairs are stored, how all leave."""
 
     sum: Any
     tiles: Any

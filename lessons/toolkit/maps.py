@@ -114,11 +114,8 @@ def _encoded(one, address):
     from cuda.bindings import driver
 
     kinds, swizzles = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
-    kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-    if one.dtype == np.int32:
-        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_INT32
-    if one.dtype == np.float32:
-        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 if one.tf32 else kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    name = "TFLOAT32" if one.tf32 and one.dtype == np.float32 else one.dtype.name.upper()
+    kind = getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
     extents = one.shape[::-1]  # the driver names the innermost dimension first
     pitches = one.dtype.itemsize * np.cumprod(extents[:-1])
     array = kind, len(extents), address, [driver.cuuint64_t(n) for n in extents]

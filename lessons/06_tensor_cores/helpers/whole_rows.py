@@ -171,9 +171,7 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
 def launch(x, packed, y, tickets, constants, multiplier):
     """y [N, K, P, Q] = x [N, 1, H, W] convolved with what conv2d_tensor_core.prepare has packed.
 
-    x and y are float32, row-major, and begin on 16-byte boundaries. `tickets` is a uint32 of value 0, and has it
-    again when the kernel ends. `multiplier` makes the multiplication of image rows for a width, rows of outputs and
-    of filters, and tiles.
+    x and y begin on 16-byte boundaries. `tickets` is a uint32 of value 0, and has it again when the kernel ends.
     """
     N, _, H, W = x.shape
     K, P, Q = y.shape[1:]

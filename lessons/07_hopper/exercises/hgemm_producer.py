@@ -1,10 +1,9 @@
 """Exercise 07.6, write: a producer.
 
-Blocks stay, each for tile after tile of C. Four warps multiply, 64 k at a time, using the stages in turn. Write
-the thread that feeds them: for each 64 k of each of its block's tiles it waits until the stage is empty, announces
-the bytes, and asks for the tile of A (from row m0) and of B (from column n0). In a stage A's tile comes first, B's
-lies A_SIZE values behind. The first phases of `emptied` have nobody to complete them.
-K and N are multiples of 8: what the copy engine can take rows of.
+Blocks stay, each for tile after tile of C. Four warps multiply, 64 k at a time, using the stages in turn. Write the
+thread that feeds them: for each 64 k of each of its block's tiles it waits until the stage is empty, announces the
+bytes, and asks for the tile of A (from row m0) and of B (from column n0), whose tile lies A_SIZE values behind. The
+first phases of `emptied` have nobody to complete them. K and N are multiples of 8.
 Grade: python -m common grade 07.6
 """
 

@@ -45,10 +45,7 @@ def room(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
 
 
 def plan(y_shape, filt_shape, geometry):
-    """The constants of the kernel: LINES rows of y in a tile, and the shape; None where it cannot compute it.
-
-    None, too, where no block gets two tiles: a team would have nothing to do.
-    """
+    """LINES rows of y in a tile, and the shape; None where the kernel cannot compute it, or a team would be idle."""
     N, O, P, Q, K = y_shape
     _, T, R, S, C = filt_shape
     BLOCK_K = next(width for width in (ROW // 4, ROW // 2, ROW) if width >= C or width == ROW)
