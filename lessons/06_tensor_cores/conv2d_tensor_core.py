@@ -2,11 +2,11 @@
 
 Previous step: conv2d_layer_dispatch
 Builds on: conv2d_fused_unroll_gemm
-New idea: sixteen neighbouring pixels are the rows of A, and k runs over channels and columns of the filter. So a
-    fragment is sixteen pixels of one image row, shifted by the tap: read from the staged image itself, without a tile
-    of windows. And the same fragment serves every row of the filter: row r of the taps makes it part of the outputs r
-    rows above. With one channel, a kernel of its own writes whole rows of results (helpers/whole_rows.py).
-Loads per FMA: 5 x 5 taps, 4 rows of 24 filters: 32 values of x and 30 taps for 60 instructions of 32 multiply-adds
+New idea: sixteen neighbouring pixels are the rows of A, k runs over channels and columns of the filter. So a fragment
+    is sixteen pixels of one image row, read from the staged image itself, and the same fragment serves every row of
+    the filter: row r of the taps makes it part of the outputs r rows above. With one channel, a kernel of its own
+    writes whole rows of results (helpers/whole_rows.py).
+Loads per FMA: 4 rows of 24 filters of 5 x 5 taps: 32 values of x and 30 taps for 60 instructions of 32 multiply-adds
     of a lane each, 0.03.
 Run: python -m lessons.06_tensor_cores conv2d_tensor_core
 """

@@ -1,9 +1,8 @@
 """hgemm_mma: one warp computes one 16 x 8 tile of C, sixteen k at a time, with one instruction.
 
 Previous step: none
-New idea: a matrix unit. `mma.sync` multiplies a 16 x 16 tile of A by a 16 x 8 tile of B for a whole warp: 2,048
-    multiply-adds. Nobody holds a tile: each lane brings eight values of A and four of B, its fragments, and keeps
-    four sums. Which ones is fixed by the hardware.
+New idea: a matrix unit. `mma.sync` multiplies 16 x 16 of A by 16 x 8 of B for a whole warp: 2,048 multiply-adds. Each
+    lane brings eight values of A and four of B, its fragments, and keeps four sums; the hardware says which.
 Loads per FMA: a lane loads 12 values for 64 multiply-adds, 0.19, where gemm_naive loads 2.
 Run: python -m lessons.06_tensor_cores hgemm_mma
 """

@@ -3,8 +3,7 @@
 Previous step: hgemm_swizzled
 New idea: `cp.async` copies in groups. While one pair of tiles is multiplied, the next STAGES - 1 are on their way;
     `wait_group` waits for the oldest group alone. So many tiles need more than 48 KiB of shared memory, which a
-    launch must ask for. And as in gemm_tuned, the fragments of the next k are read before this one's are
-    multiplied, across the barrier too, and blocks walk in an order that shares tiles in L2.
+    launch must ask for. And as in gemm_tuned, fragments of the next k are read before this one's are multiplied.
 Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.03 shared values. What goes is waiting.
 Run: python -m lessons.06_tensor_cores hgemm_pipelined
 """
@@ -85,13 +84,22 @@ def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
         ldmatrix4_transposed_at(b_frag, (half * COLUMNS + j) * 4, tiles, at)
 
 
-@inlined
-def multiply(half, a_frag, b_frag, acc):
-    """The products of sixteen k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
-    for j in range(COLUMNS):
-        for turn in range(ROWS):
-            i = turn if j % 2 == 0 else ROWS - 1 - turn
-            mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 8, b_frag, (half * COLUMNS + j) * 4)
+def multiplying(mma, A_PART, B_PART):
+    """Build the device function that multiplies half of the fragments, of so many values for each instruction."""
+
+    @inlined
+    def multiply(half, a_frag, b_frag, acc):
+        """i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
+        for j in range(COLUMNS):
+            for turn in range(ROWS):
+                i = turn if j % 2 == 0 else ROWS - 1 - turn
+                a, b = (half * ROWS + i) * A_PART, (half * COLUMNS + j) * B_PART
+                mma(acc, i * ACC_ROW + j * 4, a_frag, a, b_frag, b)
+
+    return multiply
+
+
+multiply = multiplying(mma_m16n8k16, 8, 4)
 
 
 @inlined
@@ -106,10 +114,7 @@ def leave_row(tiles, at, acc, first):
 
 @pasted
 def store_rows(c, tiles, own, lane, m0, n0, warp_m, warp_n, wide, full):
-    """What a warp left from tiles[own] on, to its tile, (warp_m, warp_n) within the block's, in whole rows.
-
-    full: all of it lies in C; wide: rows are aligned.
-    """
+    """What a warp left from tiles[own] on, to its tile of the block's, in whole rows; full: all of it lies in C."""
     N = c.shape[1]
     for i in range(0, WARP_M, STORED_ROWS):
         row = uint32(i) + lane // uint32(WARP_N // HALVES)
@@ -142,8 +147,7 @@ def specialise(full):
         K, N = b.shape
         thread = uint32(cuda.threadIdx.x)
         row, column = thread // uint32(PIECES), thread % uint32(PIECES) * uint32(HALVES)
-        # 8 rows or 64 columns further the XOR is the same: all places are constants away from the first. Added last,
-        # a constant becomes part of the instruction
+        # 8 rows or 64 columns further the XOR is the same; a constant added last becomes part of the instruction
         first = uint32(start + place(row, column, uint32(BLOCK_K)))
         for i in range(0, BLOCK_M, COPY_ROWS):
             for j in range(0, BLOCK_K, COPY_COLUMNS):
@@ -189,8 +193,7 @@ def specialise(full):
             copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
             commit_group()
 
-        # locate: where in a pair of tiles the rows lie that the lane names to ldmatrix: lanes 0-15 name rows, lanes
-        # 16-31 the same rows eight columns further
+        # locate: what the lane names to ldmatrix: lanes 0-15 rows, lanes 16-31 the same eight columns further
         row, column = lane % uint32(16), lane // uint32(16) * uint32(HALVES)
         for k in unrolled(K_STEPS):
             a_at[k] = shared_address(tiles, place(warp_m + row, uint32(k * MMA_K) + column, uint32(BLOCK_K)))
@@ -219,8 +222,7 @@ def specialise(full):
                     write = read
                     read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
-                # stage: the next k's fragments; once, the pair that comes last so far, to where the one lay that was
-                # multiplied before this one. After the fragments, as the compiler would put off those for copies
+                # stage: the next k's fragments; once, the last pair so far, behind them: copies would put them off
                 k_next = uint32((k + 1) % K_STEPS)
                 load_fragments(uint32((k + 1) % 2), tiles, uint32(BYTES * read), k_next, a_at, b_at, a_frag, b_frag)
                 if k == 0 and k0 + AHEAD < K:

@@ -1,11 +1,10 @@
 """hgemm_shared: block and warp tiles in shared memory, fragments read from there by `ldmatrix`.
 
 Previous step: hgemm_mma
-New idea: a fragment is scattered over eight rows, so ordinary loads would fetch two values at a time. `ldmatrix` lets
-    each lane name one row of 16 bytes, and hands every lane the two values that are its own: four 8 x 8 matrices with
-    one instruction, and transposed if asked, as B needs it.
-Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.05 shared values, a block
-    1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values.
+New idea: a fragment is scattered over eight rows. `ldmatrix` lets each lane name one row of 16 bytes, and hands every
+    lane the two values that are its own: four 8 x 8 matrices with one instruction, transposed if asked, as B needs
+    it.
+Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.05 shared values, a block 0.016 global values.
 Run: python -m lessons.06_tensor_cores hgemm_shared
 """
 

@@ -1,9 +1,9 @@
 """hgemm_swizzled: the pieces of each row change places, so that the eight rows of a matrix lie in different banks.
 
 Previous step: hgemm_shared
-New idea: a row of 128 bytes fills all 32 banks, so eight rows of one column of pieces share four banks, and
-    `ldmatrix` takes eight wavefronts for one. The piece of row r that belongs in column c goes to column c XOR r % 8
-    instead. Whoever writes and whoever reads work it out alike; nothing is padded, and the rest of the kernel stays.
+New idea: a row of 128 bytes fills all 32 banks, so eight rows of one column of pieces share four, and `ldmatrix`
+    takes eight wavefronts for one. The piece of row r that belongs in column c goes to column c XOR r % 8 instead.
+    Whoever writes and whoever reads work it out alike.
 Loads per FMA: as in hgemm_shared; each takes an eighth of the wavefronts.
 Run: python -m lessons.06_tensor_cores hgemm_swizzled
 """

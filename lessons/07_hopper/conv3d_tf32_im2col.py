@@ -1,10 +1,9 @@
 """conv3d_tf32_im2col: hconv3d_im2col on float32 arrays, rounded to TF32 by the engine that copies them.
 
 Previous step: conv3d_implicit_gemm_precomputed
-New idea: lesson 05's iterator has become hardware, as in hconv3d_im2col of the ladder beside this one: its kernel,
-    with values of another kind. What float32 arrays add: the matrix unit reads their first 19 bits and cuts off the
-    others, which doubles the error of rounding them. So the copy engine rounds: a tensor map may say that its values
-    become TF32 on their way to shared memory. No thread rounds, and neither x nor filt is rewritten.
+New idea: hconv3d_im2col's kernel, with values of another kind. Of float32 the matrix unit reads 19 bits and cuts off
+    the others, which doubles the error of rounding them. So the copy engine rounds: a tensor map may say that its
+    values become TF32 on their way to shared memory. Neither x nor filt is rewritten.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads.
 Where the engine cannot describe the arrays (rows that are no multiple of 16 bytes, corners outside -16 to 15,
     taps that reach more than 31 pixels, strides above 8), conv3d_implicit_gemm_precomputed computes, in FP32.
@@ -12,6 +11,7 @@ Run: python -m lessons.07_hopper conv3d_tf32_im2col
 """
 
 import importlib
+from functools import partial
 
 from numba import cuda, float32, uint32
 
@@ -41,16 +41,8 @@ def leave_part(tiles, at, acc, first):
 TF32 = im2col.planning.Kind(
     4, 8, float32, hopper.float_tiles, hopper.wgmma_tf32, hopper.wgmma_tf32_registers, leave_part, tf32=True
 )
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for."""
-    return im2col.shipped(problem, TF32)
-
-
-def prepare(filt, problem):
-    """The filter, and the table that the other step needs where the copy engine cannot describe the arrays."""
-    return unaligned.prepare(filt, problem)
+shipped = partial(im2col.shipped, kind=TF32)
+prepare = unaligned.prepare  # the filter, and the table that the other step needs
 
 
 def launch(x, prepared, y, geometry, **tile):

@@ -2,11 +2,10 @@
 
 Previous step: gemm_tuned
 New idea: a float32 has 24 bits, a TF32 number 11. a = a_high + a_low keeps nearly all of them, and a @ b = a_low @
-    b_high + a_high @ b_low + a_high @ b_high, but for a product that is 2**22 times smaller: three products at eight
-    times the FP32 units' rate. The matrix unit cuts off where it adds, all in one direction. So each stage of 32 k is
-    summed there from zero, small products first, and added to sums in registers, where adding rounds (Ootomo and
-    Yokota 2022), by one consumer while the other one multiplies. A is split in registers, where wgmma may read it,
-    B by a kernel of its own (helpers/tf32_split.py).
+    b_high + a_high @ b_low + a_high @ b_high, but for a product that is 2**22 times smaller. The matrix unit cuts off
+    where it adds, so each stage of 32 k is summed there from zero, small products first, and added to sums in
+    registers, where adding rounds (Ootomo and Yokota 2022). A is split in registers, B by a kernel of its own
+    (helpers/tf32_split.py).
 Loads per FMA: 1 / BLOCK_N of A from shared memory by threads; 1 / BLOCK_N + 2 / BLOCK_M by the copy engine.
 Where rows are no multiple of 16 bytes, or K is below 16, gemm_tuned computes.
 Run: python -m lessons.07_hopper gemm_tf32x3
@@ -79,7 +78,7 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, N, k0, rank):
     hopper.tma_load2_multicast(tiles, at + uint32(B_SIZE), b_map, bars, stage, N + n0, k0, ALL)
 
 
-split_a = splitting.splitting(ROW, K_STEPS)
+split_a = splitting.split_a
 leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 

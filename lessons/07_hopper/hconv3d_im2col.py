@@ -1,12 +1,10 @@
 """hconv3d_im2col: lesson 05's iterator has become hardware: the copy engine itself walks along the windows.
 
 Previous step: hconv3d_mma
-New idea: a tensor map of the kind "im2col" knows the image, its padding and stride. One request names the first
-    pixel of a tile and a tap; the engine finds the pixels that follow, past the ends of rows and images, and writes
-    zeros where a window hangs over the edge. No table, no mask, no thread that works out an address. What multiplies
-    is hgemm_tma_stores. Tiles differ with the layer (helpers/im2col_plan.py); where filters are few, all of them stay
-    in shared memory. Few filters on a large layer: a kernel of its own (helpers/few_filters.py) makes pixels the
-    columns, and lets the taps of a row share pixels.
+New idea: a tensor map of the kind "im2col" knows the image, its padding and stride. One request names the first pixel
+    of a tile and a tap; the engine finds the pixels that follow and writes zeros where a window hangs over the edge.
+    Tiles differ with the layer (helpers/im2col_plan.py); few filters stay in shared memory, and on a large layer have
+    a kernel of their own (helpers/few_filters.py).
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) from L2, none by threads; few filters: about 1 / (S * K).
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
     taps that reach more than 31 pixels, strides above 8), hconv3d_mma computes.
@@ -44,14 +42,14 @@ FP16 = planning.Kind(
 
 def shipped(problem, kind=FP16):
     """The tile that the problem runs with unless another is asked for."""
-    taps = problem.T * problem.R * problem.S
-    return planning.plan(kind, problem.N * problem.O * problem.P * problem.Q, problem.C, problem.K, taps)
+    GEMM_M, taps = problem.N * problem.O * problem.P * problem.Q, problem.T * problem.R * problem.S
+    return planning.plan(kind, GEMM_M, problem.C // kind.packed, problem.K, taps)
 
 
 @lru_cache
 def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
-    BYTES, _, value, all_tiles, _, _, leave_part, _, sum_type = kind
+    BYTES, _, value, all_tiles, _, _, leave_part, _, sum_type, _ = kind
     found = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
     STAGES, THREADS, MANY, STAGE, STAYING, LEAVING, TOTAL = found
     A_SIZE = BLOCK_M * BLOCK_K  # values of a tile of x
@@ -62,14 +60,36 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     PARTS = BLOCK_N // kind.row  # boxes that a row of results leaves in
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
     leave = stores.leaving(leave_part, kind.row, PARTS, PENDING)
-    next_channels = multiplying.walking(BLOCK_K)
-    stay = multiplying.staying(STAYING, BLOCK_N, BLOCK_K, BYTES, RESIDENT)
     ACC, FRAG, rows_at, consume = multiplying.products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
 
     @inlined
     def locate(tile, blocks_n):
         """Row and column of a tile; columns come first, so that x is still in L2."""
         return tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
+
+    @inlined
+    def next_channels(c, column, t, r, s, C, R, S):
+        """Channels and tap of the next stage, and where that tap begins in a filter."""
+        c += BLOCK_K
+        if c >= C:
+            c, column, s = 0, column + C, s + 1
+            if s == S:
+                s, r = 0, r + 1
+                if r == R:
+                    r, t = 0, t + 1
+        return c, column, t, r, s
+
+    @inlined
+    def stay(tiles, filt_map, bars, steps, C):
+        """Ask for all tiles of filters, which stay."""
+        hopper.barrier_expect(bars, 0, BYTES * RESIDENT * BLOCK_N * BLOCK_K)
+        at, column, c = uint32(STAYING), 0, 0
+        for _ in range(steps):
+            hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + c)
+            at += uint32(BLOCK_N * BLOCK_K)
+            c += BLOCK_K
+            if c >= C:
+                c, column = 0, column + C
 
     @jit(THREADS)
     @unroll

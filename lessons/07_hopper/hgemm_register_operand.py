@@ -1,11 +1,10 @@
 """hgemm_register_operand: A comes through registers again, and the matrix unit no longer waits for it.
 
 Previous step: hgemm_tma_stores
-New idea: a wgmma that finds A in shared memory fetches its 64 x 16 values before it multiplies, and the unit waits
-    for part of that. A wgmma may take A from registers as well. Each warp loads its rows by ldmatrix, as in lesson
-    06, while the unit multiplies what came before. It reads these registers for as long as it multiplies, so there
-    are two sets of them, and the loop is written out twice. Now threads read A: a stage is empty when each warp has.
-    Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
+New idea: a wgmma that finds A in shared memory fetches it before it multiplies, and the unit waits for part of that.
+    It may take A from registers as well: each warp loads its rows by ldmatrix while the unit multiplies what came
+    before, to one of two sets, so the loop is written out twice. Now threads read A: a stage is empty when each warp
+    has. Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined.
 Loads per FMA: as in hgemm_tma_stores; A is read from shared memory as often as before, by threads.
 Run: python -m lessons.07_hopper hgemm_register_operand
 """

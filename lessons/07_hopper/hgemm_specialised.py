@@ -2,11 +2,9 @@
 
 Previous step: hgemm_tma
 New idea: warps get different jobs. A *producer* keeps the stages full, two *consumers* keep the matrix unit busy, and
-    two barriers for each stage are all that they say to each other: filled, and emptied. No barrier holds the whole
-    block, so each multiplication starts before the last one has ended. `setmaxnreg` moves registers from the
-    producer, which needs few, to the consumers, whose sums need many. A block works on tile after tile, and the next
-    tile's pairs travel while this one's sums are stored.
-    Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
+    two barriers for each stage, filled and emptied, are all that they say to each other. `setmaxnreg` moves registers
+    from the producer to the consumers. A block works on tile after tile, and the next tile's pairs travel while this
+    one's sums are stored. Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined.
 Loads per FMA: as in hgemm_tma.
 Run: python -m lessons.07_hopper hgemm_specialised
 """

@@ -1,11 +1,10 @@
 """hgemm_tma: one thread asks for whole tiles, and barriers count the bytes that arrive.
 
 Previous step: hgemm_wgmma
-New idea: a *tensor map* describes A or B once, on the host. In the kernel one thread names a tile's row and column,
-    and the copy engine (TMA) fetches it: swizzled, zeros outside, no address computed, no register. A barrier in
-    shared memory is told how many bytes to expect; it completes a *phase* when they have all come, and whoever waits
-    for the phase may read. The other 255 threads copy nothing. Rows must be multiples of 16 bytes, and start there;
-    where they are not, `launch` runs hgemm_pipelined of lesson 06.
+New idea: a *tensor map* describes A or B once, on the host. One thread names a tile's row and column, and the copy
+    engine (TMA) fetches it: swizzled, zeros outside. A barrier in shared memory is told how many bytes to expect; it
+    completes a *phase* when they have all come. Where rows are not multiples of 16 bytes, `launch` runs
+    hgemm_pipelined.
 Loads per FMA: as in hgemm_wgmma; a thread's instructions for copies are gone.
 Run: python -m lessons.07_hopper hgemm_tma
 """

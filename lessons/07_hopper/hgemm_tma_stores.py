@@ -1,10 +1,9 @@
 """hgemm_tma_stores: results leave through the copy engine, while the next tile is multiplied.
 
 Previous step: hgemm_specialised
-New idea: a lane holds pairs of neighbouring sums in many rows, and so far stored each pair by itself. Now a warp
-    writes 16 x 64 of its sums to a *slab* of shared memory, and the copy engine copies slabs to C in whole rows,
-    clipped at the edges. The warp goes on with the next tile meanwhile.
-    Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
+New idea: a lane so far stored pairs of sums by itself. Now a warp writes 16 x 64 of its sums to a *slab* of shared
+    memory, and the copy engine copies slabs to C in whole rows, clipped at the edges, while the warp goes on with the
+    next tile. Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined.
 Loads per FMA: as in hgemm_specialised.
 Run: python -m lessons.07_hopper hgemm_tma_stores
 """
@@ -49,10 +48,7 @@ def leave_part(tiles, at, acc, first):
 
 
 def leaving(leave_part, ROW, PARTS, PENDING=SLABS - 1):
-    """Build the device function by which sums leave: of each warp 16 rows, PARTS boxes of ROW columns.
-
-    PENDING: slabs of a warp that may still be on their way when it fills the next one.
-    """
+    """Build the function by which a warp's sums leave, PARTS boxes; PENDING slabs may be on their way at the next."""
     PART, SLAB = ROW // 2, WARP_M * ROW  # sums of a thread, and values of a slab
 
     @inlined

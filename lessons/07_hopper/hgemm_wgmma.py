@@ -1,9 +1,9 @@
 """hgemm_wgmma: four warps multiply 64 x 256 straight from shared memory, and copy while the matrix unit works.
 
 Previous step: hgemm_pipelined
-New idea: `wgmma` reads both tiles where they lie. No thread loads fragments; a *descriptor* says where a tile begins
-    and how it is swizzled, 128 threads start the multiplication together, and it runs by itself. Meanwhile they copy
-    the tiles that come later. What ordinary stores and `cp.async` wrote, the matrix unit sees after `fence_async`.
+New idea: `wgmma` reads both tiles where they lie. A *descriptor* says where a tile begins and how it is swizzled, 128
+    threads start the multiplication together, and copy later tiles while it runs. What ordinary stores and `cp.async`
+    wrote, the matrix unit sees after `fence_async`.
 Loads per FMA: none by threads; the matrix unit reads (64 + 256) / (64 * 256) = 0.02 shared values.
 Run: python -m lessons.07_hopper hgemm_wgmma
 """
@@ -30,9 +30,7 @@ TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 MMA_M, MMA_N, MMA_K = 64, BLOCK_N, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
 if BLOCK_M % MMA_M or BLOCK_N not in (64, 128, 192, 256) or BLOCK_K != ROW or STAGES < 2:
-    raise ValueError(
-        f"{BLOCK_M=} and {BLOCK_N=}, up to 256, must be multiples of 64, {BLOCK_K=} 64, {STAGES=} 2 or more"
-    )
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=}, up to 256, must be multiples of 64, {BLOCK_K=} 64, {STAGES=} 2 or more")
 THREADS = BLOCK_M // MMA_M * 128
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
 LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K

@@ -2,10 +2,9 @@
 
 Previous step: none
 Builds on: igemm_mma
-New idea: bfloat16 has float32's sign and exponent, and of its fraction seven bits: the range of float32, eight
-    significant bits. NumPy and Numba have no such type; an array of them is one of codes, uint16. To copies, swizzle
-    and `ldmatrix` they are bytes, and 32 bytes along k are an instruction's depth in either case: m16n8k16. Sums are
-    float32; one instruction rounds two of them, to the nearest, ties to even, and packs their codes into a word.
+New idea: bfloat16 has float32's sign and exponent, and seven bits of its fraction. NumPy and Numba have no such type;
+    an array of them is one of codes, uint16. To copies, swizzle and `ldmatrix` they are bytes, and 32 bytes along k
+    are an instruction's depth in either case. One instruction rounds two sums and packs their codes into a word.
 Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.03 shared values, as in hgemm_pipelined.
 Run: python -m lessons.09_fewer_bits bfgemm_mma
 """
@@ -40,7 +39,7 @@ def store_pair(c, m, n, acc, i, paired, operands):
                 c[m, n + 1] = pair[1]
 
 
-BF16 = in_bytes.Kind(float32, in_bytes.multiplying(mma_m16n8k16_bf16), store_pair)
+BF16 = in_bytes.Kind(float32, in_bytes.multiplying(mma_m16n8k16_bf16, 16, 8), store_pair)
 
 prepare = in_bytes.prepare  # the transpose of B
 

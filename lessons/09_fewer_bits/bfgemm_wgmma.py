@@ -2,11 +2,10 @@
 
 Previous step: bfgemm_mma
 Builds on: igemm_wgmma
-New idea: none of the kernel's own. It counts bytes: a row of 128 holds 64 codes of bfloat16, and an instruction takes
-    32 bytes along k, as of int8. So a `Kind` is all that bfloat16 needs: sums of float32, the instruction, and how
-    results leave: two codes are a word, so a box of 32 words has 64 columns. Of 16-bit values the unit would take B
-    row-major, too; K-major it is one box of the copy engine, as in igemm_wgmma.
-    Where rows of A are not multiples of 16 bytes, `launch` runs bfgemm_mma.
+New idea: none of the kernel's own. It counts bytes: a row of 128 holds 64 codes, an instruction takes 32 bytes along
+    k, as of int8. So a `Kind` is all that bfloat16 needs: sums of float32, the instruction, and how results leave:
+    two codes are a word, so a box of 32 words has 64 columns. Where rows of A are not multiples of 16 bytes, `launch`
+    runs bfgemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of two bytes from L2, none by threads.
 Run: python -m lessons.09_fewer_bits bfgemm_wgmma
 """

@@ -1,10 +1,9 @@
 """fp8gemm_promoted: sums leave the matrix unit every 128 of k, and are added up with all 24 bits of float32.
 
 Previous step: fp8gemm_wgmma
-New idea: what the unit cuts off grows with the sum that it adds to. So no sum grows: the first instruction of a stage
-    does not add, and what four instructions have summed, 128 products, is added to the thread's own float32 sums.
-    That takes registers for both, and 2 x 128 are more than a consumer has: the stage's columns are multiplied in two
-    halves, so there are 128 sums and 64 parts. While one consumer adds, the unit works for the other.
+New idea: what the unit cuts off grows with the sum that it adds to. So the first instruction of a stage does not add,
+    and what four have summed, 128 products, is added to the thread's own float32 sums. Registers for both, 2 x 128,
+    are more than a consumer has: the stage's columns are multiplied in two halves, 128 sums and 64 parts.
 Loads per FMA: as in fp8gemm_wgmma. What is added: one addition on the FP32 units for 128 products.
 Run: python -m lessons.09_fewer_bits fp8gemm_promoted
 """

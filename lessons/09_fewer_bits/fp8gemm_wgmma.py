@@ -2,11 +2,10 @@
 
 Previous step: none
 Builds on: igemm_wgmma
-New idea: e4m3 has a sign, four bits of exponent and three of fraction: numbers from 2^-9 to 448, of four significant
-    bits. An array of them is one of codes, uint8. The instruction takes them as it takes int8, K-major, and adds in
-    float32 registers. But not with float32's 24 bits: it brings 32 products and the sum so far to the exponent of the
-    largest, and cuts off what 14 bits do not hold. The longer a sum, the more it loses.
-    Where rows of A are not multiples of 16 bytes, they are copied, with zeros behind them, to a workspace first.
+New idea: e4m3 has a sign, four bits of exponent and three of fraction: 2^-9 to 448. An array of them is one of codes,
+    uint8. The instruction takes them as int8, K-major, and adds in float32 registers, but not with 24 bits: it brings
+    32 products and the sum so far to the exponent of the largest, and cuts off what 14 bits do not hold. Where rows
+    of A are not multiples of 16 bytes, they are copied, with zeros behind them, to a workspace first.
 Loads per FMA: as in igemm_wgmma.
 Run: python -m lessons.09_fewer_bits fp8gemm_wgmma
 """

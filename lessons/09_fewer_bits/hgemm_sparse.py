@@ -2,11 +2,10 @@
 
 Previous step: hgemm_register_operand
 Builds on: hgemm_pipelined
-New idea: `prepare` keeps, of every four values of a column of B, the two of the largest magnitude: half of them, and
-    two bits for each that say where it was. An instruction takes 16 x 16 of them, in the registers of 16 x 16 values
-    of a full matrix, times 32 rows of the other operand: of every four values there the matrix unit picks the
-    two that meet a weight. So one instruction does what two did. The sparse operand must be the left one, so the
-    product is the transpose of C: rows of the left operand are columns of B, which `prepare` stores K-major.
+New idea: `prepare` keeps, of every four values of a column of B, the two of the largest magnitude, and two bits for
+    each that say where it was. An instruction takes 16 x 16 of them, times 32 rows of the other operand, of which the
+    matrix unit picks the values that meet a weight: it does what two did. The sparse operand must be the left one, so
+    the product is the transpose of C: rows of the left operand are columns of B, which `prepare` stores K-major.
 Loads per FMA: a warp reads (WARP_M + WARP_N / 2) / (WARP_M * WARP_N) = 0.02 shared values.
 Run: python -m lessons.09_fewer_bits hgemm_sparse
 """
@@ -50,10 +49,7 @@ TUNABLES = {"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "
 
 MMA_N, MMA_M, MMA_K = 16, 8, 32  # the tile that one instruction multiplies: N x K, half of it kept, by K x M
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % pruned.ROWS or BLOCK_K != 64 or STAGES < 2:
-    raise ValueError(
-        f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, these of 8 and 32, {BLOCK_K=} 64, "
-        f"{STAGES=} 2 or more"
-    )
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {BLOCK_K=} 64, {STAGES=} > 1")
 WARPS_N = BLOCK_N // WARP_N
 THREADS = BLOCK_M // WARP_M * WARPS_N * 32
 A_PIECES, B_PIECES = BLOCK_K // HALVES, KEPT // HALVES  # of 16 bytes in a row: what threads beside each other copy
@@ -127,8 +123,7 @@ def specialise(full):
 
     @inlined
     def copy_tiles(tiles, said, stage, a, kept, places, m0, n0, k0, wide):
-        """Start the stage's pair of tiles, from k0 on, and the words that say where weights belong. What lies outside
-        A counts as zero; B has whole tiles."""
+        """Start the stage's pair of tiles, from k0 on, and the words for its weights; zeros around A."""
         K, half = a.shape[1], kept.shape[1]
         thread = uint32(cuda.threadIdx.x)
         start = uint32(stage * uint32(STAGE))
@@ -168,8 +163,8 @@ def specialise(full):
         blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
         m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
-        # locate: the warp, and the rows that the lane names to ldmatrix. Of B lanes 0-15 name rows, lanes 16-31 the
-        # same rows eight columns further; of A every eight lanes name the same rows, eight columns further
+        # locate: the warp, and the rows that the lane names to ldmatrix: of B sixteen, and the same eight columns
+        # further; of A eight, each next eight lanes eight columns further
         thread = uint32(cuda.threadIdx.x)
         warp, lane = thread // uint32(32), thread % uint32(32)
         warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)

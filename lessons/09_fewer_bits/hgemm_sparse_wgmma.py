@@ -2,13 +2,12 @@
 
 Previous step: hgemm_sparse
 Builds on: hgemm_tma_stores
-New idea: a sparse `wgmma` multiplies 64 x 32 of the weights, of which 64 x 16 are kept, by 32 x 256, in the time of
-    a dense one of half the k. Each lane loads a word for every 64 k that says where kept values belong, two stages
-    ahead. At full rate a block would take more of A than L2 delivers, so two blocks with different weights share
-    tiles of A (multicast). The product is the transpose of C: `stmatrix` transposes sums on their way out.
-    Weights are packed as for hgemm_sparse. Where rows of A or C are not multiples of 16 bytes, `launch` runs that.
-Loads per FMA: (BLOCK_N / 2 + BLOCK_M / 2) / (BLOCK_N * BLOCK_M) = 0.006 values from L2: half of the weights are kept,
-    and each block of a pair asks for half of A.
+New idea: a sparse `wgmma` multiplies 64 x 32 of the weights, of which half are kept, by 32 x 256, in the time of a
+    dense one of half the k. Each lane loads a word for every 64 k that says where kept values belong, two stages
+    ahead. Two blocks with different weights share tiles of A (multicast). The product is the transpose of C:
+    `stmatrix` transposes sums on their way out. Where rows of A or C are not multiples of 16 bytes, `launch` runs
+    hgemm_sparse.
+Loads per FMA: (BLOCK_N / 2 + BLOCK_M / 2) / (BLOCK_N * BLOCK_M) = 0.006 values from L2.
 Run: python -m lessons.09_fewer_bits hgemm_sparse_wgmma
 """
 
@@ -128,8 +127,8 @@ def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
                     stage, parity = hopper.next_stage(stage, parity, STAGES)
     else:
         hopper.take_registers(MANY)
-        # locate: the warpgroup's 64 rows of the first tile of B, the first tile of A, the lane's words, and where the
-        # warp's sums leave. Members 0 and 1 of a group of lanes have the words of 32 k, the others those of the next
+        # locate: the first tiles, of B from the warpgroup's rows on, the lane's words, where the warp's sums leave.
+        # Members 0 and 1 of a group of lanes have the words of 32 k, the others those of the next
         b_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_N * KEPT), 0, B_ROWS)
         a_at = hopper.descriptor(tiles, B_SIZE, 0, A_ROWS)
         tells = thread % uint32(128)  # which block this thread tells that a stage is empty

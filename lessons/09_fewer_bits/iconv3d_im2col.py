@@ -1,9 +1,8 @@
 """iconv3d_im2col: lesson 07's convolution on int8: four channels are a word.
 
 Previous step: iconv3d_direct
-New idea: hconv3d_im2col's kernel as it is, with values of another kind. What it copies are words of four channels, so
-    a pixel of 64 channels takes 64 bytes, half of what float16 takes; what it multiplies are the bytes in them; what
-    leaves are words again, one for each int32 sum.
+New idea: hconv3d_im2col's kernel as it is, with values of another kind. What it copies are words of four channels;
+    what it multiplies are the bytes in them; what leaves are words again, one for each int32 sum.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads; a value is one byte.
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
     taps that reach more than 31 pixels, strides above 8), iconv3d_direct computes.
@@ -11,6 +10,7 @@ Run: python -m lessons.09_fewer_bits iconv3d_im2col
 """
 
 import importlib
+from functools import partial
 
 import numpy as np
 from numba import int32
@@ -24,14 +24,9 @@ leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").lea
 REQUIRES = "9.0a"
 TUNABLES = im2col.TUNABLES
 INT8 = im2col.planning.Kind(
-    4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32
+    4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32, packed=4
 )
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for."""
-    taps = problem.T * problem.R * problem.S
-    return im2col.planning.plan(INT8, problem.N * problem.O * problem.P * problem.Q, problem.C // 4, problem.K, taps)
+shipped = partial(im2col.shipped, kind=INT8)
 
 
 def launch(x, filt, y, geometry, **tile):

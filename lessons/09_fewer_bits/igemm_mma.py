@@ -2,11 +2,10 @@
 
 Previous step: none
 Builds on: hgemm_pipelined
-New idea: an instruction takes the same four and two registers of A and B, but each holds four values in place of two,
-    so one multiplies 16 x 32 by 32 x 8. Products are at most 2^14: int32 holds the sum of more than 100,000 of them,
-    in any order, to the last bit. A row of 128 bytes has 128 k, not 64; pieces, swizzle, stages and fragments lie
-    where they lay. What is new is an order: of 8-bit values there is no `ldmatrix` that transposes, and the matrix
-    unit wants B's four values of a register along k. So `prepare` transposes B, once.
+New idea: a register holds four values in place of two, so an instruction multiplies 16 x 32 by 32 x 8. Products are
+    at most 2^14: int32 holds the sum of more than 100,000 of them. A row of 128 bytes has 128 k; pieces, swizzle,
+    stages and fragments lie where they lay. But of 8-bit values there is no `ldmatrix` that transposes, and the
+    matrix unit wants B's four values of a register along k. So `prepare` transposes B, once.
 Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.03 shared values, of half the bytes.
 Run: python -m lessons.09_fewer_bits igemm_mma
 """
@@ -33,6 +32,7 @@ from lessons.toolkit.mma import ldmatrix4_at, mma_m16n8k32_s8, shared_address
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
+multiplying = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined").multiplying
 k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
 
 REQUIRES = "8.0"
@@ -50,10 +50,7 @@ TUNABLES = {
 
 MMA_M, MMA_N, MMA_K = 16, 8, 32  # the tile that one instruction multiplies
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K != 128 or STAGES < 2:
-    raise ValueError(
-        f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, these of 16, {BLOCK_K=} 128, {STAGES=} 2 "
-        "or more"
-    )
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {BLOCK_K=} 128, {STAGES=} > 1")
 WARPS_N = BLOCK_N // WARP_N
 THREADS = BLOCK_M // WARP_M * WARPS_N * 32
 PIECES = BLOCK_K // INT8S  # of 16 bytes in a row: what threads beside each other copy
@@ -84,20 +81,6 @@ def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
         ldmatrix4_at(b_frag, (half * COLUMNS + j) * 8, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
 
 
-def multiplying(mma):
-    """Build the device function that multiplies half of the fragments by this instruction."""
-
-    @inlined
-    def multiply(half, a_frag, b_frag, acc):
-        """The products of 32 k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
-        for j in range(COLUMNS):
-            for turn in range(ROWS):
-                i = turn if j % 2 == 0 else ROWS - 1 - turn
-                mma(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 16, b_frag, (half * COLUMNS + j) * 8)
-
-    return multiply
-
-
 @inlined
 def store_pair(c, m, n, acc, i, paired, operands):
     """c[m, n:n+2] = acc[i:i+2], nothing outside; one by one unless rows are even (`paired`)."""
@@ -112,16 +95,14 @@ def store_pair(c, m, n, acc, i, paired, operands):
 
 
 class Kind(NamedTuple):
-    """What the kernel has to know of its values, whose bytes it moves: the type of a sum, what multiplies fragments,
-    and how a pair of sums is stored, which may read `operands`.
-    """
+    """Of values whose bytes it moves: the type of a sum, what multiplies fragments, how a pair of sums is stored."""
 
     sum: Any
     multiply: Any
     store: Any
 
 
-S8 = Kind(int32, multiplying(mma_m16n8k32_s8), store_pair)
+S8 = Kind(int32, multiplying(mma_m16n8k32_s8, 16, 8), store_pair)
 
 
 @lru_cache
@@ -183,8 +164,8 @@ def specialise(full, kind):
             copy_tile(tiles, uint32(stage * STAGE + A_SIZE), BLOCK_N, b_t, n0, b_from, stage * BLOCK_K, True)
             commit_group()
 
-        # locate: where in a pair of tiles the rows lie that the lane names to ldmatrix. Of A lanes 0-15 name rows,
-        # lanes 16-31 the same rows 16 columns further; of B every eight lanes change the columns, every sixteen rows
+        # locate: the rows that the lane names to ldmatrix. Of A lanes 0-15 name rows, lanes 16-31 the same 16 columns
+        # further; of B every eight lanes change the columns, every sixteen rows
         row, right = lane % uint32(16), lane // uint32(16) * uint32(INT8S)
         n_row, n_right = lane // uint32(16) * uint32(8) + lane % uint32(8), lane // uint32(8) % uint32(2)
         for k in unrolled(K_STEPS):
@@ -215,8 +196,7 @@ def specialise(full, kind):
                     if k0 + BLOCK_K < K:
                         read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
-                # stage: the next k's fragments; once, the pair that comes last so far, to where the one lay that was
-                # multiplied before this one. After the fragments, as the compiler would put off those for copies
+                # stage: the next k's fragments; once, the last pair so far, behind them: copies would put them off
                 k_next = uint32((k + 1) % K_STEPS)
                 load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
                 if k == 0 and k0 + AHEAD < K:

@@ -2,13 +2,11 @@
 
 Previous step: igemm_mma
 Builds on: hgemm_specialised
-New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8, in the time that it takes for half as many k of float16. Of
-    8-bit values it takes both operands K-major alone, so a tile of B is one box of the transpose, 256 rows of 128
-    bytes, where float16 needed four panels. What a kernel has to know of its values is a `Kind`; the rest, producer,
-    consumers, stages, barriers, is hgemm_specialised. Sums leave through the copy engine, as in hgemm_tma_stores: to
-    the engine and in shared memory four values are a word, and so is each sum. Where rows of C are not multiples of
-    16 bytes, or sums are finished first, they are stored from registers.
-    Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
+New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8 in the time of half as many k of float16. It takes both
+    operands K-major alone, so a tile of B is one box of the transpose. What a kernel has to know of its values is a
+    `Kind`; the rest is hgemm_specialised. Sums leave as in hgemm_tma_stores, as words; where rows of C are not
+    multiples of 16 bytes, or sums are finished first, from registers. Where rows of A are not multiples of 16 bytes,
+    `launch` runs igemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
 Run: python -m lessons.09_fewer_bits igemm_wgmma
 """
@@ -61,9 +59,7 @@ leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
 class Kind(NamedTuple):
-    """What the kernel has to know of its values: the type of a sum, shared memory of such values, a consumer's loop
-    over the stages of a tile of C, how a pair of sums is stored, and how sums leave through the engine, or None.
-    """
+    """Of values: a sum's type, shared memory, a consumer's loop over stages, how pairs are stored, how all leave."""
 
     sum: Any
     tiles: Any

@@ -1,8 +1,4 @@
-"""How much shared memory the card that runs has: steps take the largest of their tiles that fits it.
-
-Registers and threads need no asking: from compute capability 7.5 on, a multiprocessor has 65,536 registers, a thread
-at most 255 of them, and a block at most 1,024 threads.
-"""
+"""How much shared memory the card that runs has: steps take the largest of their tiles that fits it."""
 
 from numba import cuda
 from numba.cuda.cudadrv.error import CudaSupportError

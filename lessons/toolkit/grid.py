@@ -1,8 +1,7 @@
 """How a kernel fills the GPU: launch bounds, grids, which tile for which matrices, blocks that share one (split K).
 
-A multiprocessor is full with BLOCKS_PER_SM blocks, and its four schedulers are busy from two warps each on. A last
-wave of few blocks therefore takes nearly as long as a full one. Then SPLIT_K blocks may share a tile of the output,
-each with its part of gemm_k: they write partial outputs, which a second kernel adds up, always in the same order.
+A last wave of few blocks takes nearly as long as a full one. Then SPLIT_K blocks may share a tile of the output, each
+with its part of gemm_k: they write partial outputs, which a second kernel adds up, always in the same order.
 """
 
 from math import prod

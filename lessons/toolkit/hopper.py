@@ -1,10 +1,9 @@
 """Hopper's asynchronous machine: tiles that arrive, barriers that count bytes, wgmma from shared memory.
 
-A *tensor map* (`maps`) describes an array in memory and a box of it. `tma_load2` starts the copy of a whole box; one
-thread asks for it. A *barrier* (mbarrier) completes a phase when all arrivals it was made for have come and all bytes
-it was told to expect have arrived; its phases have parity 0, 1, 0, ... `wgmma_f16` starts a multiplication of a
-*warpgroup*: four warps, the first a multiple of four, all 128 threads together. It reads its operands from shared
-memory, where a *descriptor* says, and adds to registers, which nobody may touch before `wgmma_wait`.
+`tma_load2` starts the copy of a box of an array, which a *tensor map* (`maps`) describes; one thread asks for it. A
+*barrier* (mbarrier) completes a phase when all arrivals it was made for and all bytes it was told of have come; its
+phases have parity 0, 1, 0, ... `wgmma_f16` starts a multiplication of a *warpgroup*: four warps, the first a
+multiple of four, all 128 threads together. It reads operands from shared memory, where a *descriptor* says.
 
 Tiles lie in shared memory with a swizzle of 128 bytes: of row r, which is 128 bytes, the 16-byte piece c is found at
 piece c XOR r % 8; of rows of 64 or 32 bytes at c XOR r // 2 % 4 or c XOR r // 4 % 2. The copy engine writes and reads
@@ -75,9 +74,7 @@ def barrier_arrive(bars, i):
     "sr",
 )
 def barrier_arrive_at(bars, i, rank):
-    """Arrive at barrier i of the block of that rank in the cluster: this thread, and its wgmma, have read what
-    they had to. What it wrote, the other block does not see by this: that would take a fence of the whole GPU.
-    """
+    """Arrive at barrier i of the block of that rank; what this thread wrote, the other does not see by this."""
 
 
 @ptx.instruction(
@@ -92,17 +89,13 @@ def barrier_arrive_at(bars, i, rank):
 def barrier_wait(bars, i, parity):
     """Wait until barrier i has completed the phase of this parity: 0 for the first, 1 for the second, 0, ...
 
-    A barrier whose first phase is not complete lets those of parity 1 pass. After two seconds the thread gives
-    up, and the launch ends as a failure, so that no kernel waits for ever.
+    A barrier whose first phase is not complete lets those of parity 1 pass. After two seconds the launch fails.
     """
 
 
 @pasted
 def open_stages(filled, emptied, stages, arrivals):
-    """Make the barriers of a ring of stages: `filled` counts bytes, `emptied` so many arrivals of who reads them.
-
-    One thread calls it; then publish_barriers, and a barrier for all.
-    """
+    """One thread makes the barriers of a ring of stages: `filled` counts bytes, `emptied` arrivals of readers."""
     for stage in range(stages):
         barrier_init(filled, stage, 1)
         barrier_init(emptied, stage, arrivals)
@@ -200,9 +193,8 @@ def wgmma_f16(acc, i, tiles, a, b, N, add=True):
 
     N is a constant, a multiple of 8 up to 256. Thread t, warp w = t // 32 % 4 of the warpgroup, lane l = t % 32:
     acc[i + 4j + e] = C[16 w + l // 4 + 8 (e // 2), 8 j + 2 (l % 4) + e % 2]. wgmma_fence comes before,
-    wgmma_commit after; until wgmma_wait the sums, and the tiles, belong to the matrix unit. `tiles`, where the
-    operands lie, is there for the tracer. `add`, one for the whole warpgroup: where it is false the product takes the
-    sums' place, whatever they were; without it, it is added.
+    wgmma_commit after; until wgmma_wait the sums, and the tiles, belong to the matrix unit. `tiles` is there for the
+    tracer. Where `add`, one for the whole warpgroup, is false, the product takes the sums' place.
     """
 
 
@@ -220,8 +212,7 @@ def wgmma_tf32(acc, i, tiles, a, b, N, add=True):
 def wgmma_tf32_registers(acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_tf32 with A in registers, frag[j:j+4] of each thread, untouched until wgmma_wait.
 
-    Thread t, warp w, lane l as in wgmma_f16: A[16 w + l // 4, l % 4], the same of row + 8, then both again 4
-    columns to the right.
+    With w and l as in wgmma_f16: A[16 w + l // 4, l % 4], the same of row + 8, both again 4 columns to the right.
     """
 
 
@@ -229,8 +220,8 @@ def wgmma_tf32_registers(acc, i, frag, j, tiles, b, N, add=True):
 def wgmma_f16_registers(acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16 with A in registers, frag[j:j+8] of each thread, untouched until wgmma_wait.
 
-    Thread t, warp w, lane l as in wgmma_f16: two values from A[16 w + l // 4, 2 (l % 4)] on, the same of row + 8,
-    then both again 8 columns to the right: what ldmatrix4 gives for 16 x 16 values.
+    These are two values from A[16 w + l // 4, 2 (l % 4)] on, the same of row + 8, then both again 8 columns to the
+    right: what ldmatrix4 gives for 16 x 16 values.
     """
 
 
@@ -241,12 +232,9 @@ def wgmma_f16_rows_registers(acc, i, frag, j, tiles, b, N, add=True):
 
 @ptx.function(_wgmma("m64n{N}k32.f32.f16.f16", ", 0, 0", sparse=True))
 def wgmma_sp_f16(acc, i, tiles, a, b, N, places, half, add=True):
-    """Start the warpgroup's acc[i:i+N/2] += A (64 x 32, of which two of every four along k are kept) @ B (32 x N),
-    float16, K-major; what is kept of A, 64 x 16, at descriptor a.
+    """Start acc[i:i+N/2] += A (64 x 32, of which 64 x 16 are kept) @ B (32 x N), float16, K-major; sums as wgmma_f16.
 
-    places, uint32, says where kept values belong, as for mma.mma_sp_m16n8k32: each warp about its 16 rows; of the
-    lanes of a group two are asked, member 2 `half`, a constant, here for columns 0-15, and the next for 16-31. Sums
-    as in wgmma_f16.
+    places, uint32, and `half`, a constant, say where kept values belong, as for mma.mma_sp_m16n8k32.
     """
 
 
@@ -260,11 +248,7 @@ def wgmma_s8(acc, i, tiles, a, b, N, add=True):
 
 @ptx.function(_wgmma(S8, registers=4, sums_of=WORD))
 def wgmma_s8_registers(acc, i, frag, j, tiles, b, N, add=True):
-    """wgmma_s8 with A in registers, the words frag[j:j+4] of each thread, untouched until wgmma_wait.
-
-    Thread t, warp w, lane l as in wgmma_f16: four values from A[16 w + l // 4, 4 (l % 4)] on, the same of row + 8,
-    then both again 16 columns to the right, four in a word: what ldmatrix4 gives for 16 x 8 words.
-    """
+    """wgmma_s8 with A in registers, the words frag[j:j+4] of each thread: what ldmatrix4 gives for 16 x 8 words."""
 
 
 @ptx.function(_wgmma("m64n{N}k32.f32.e4m3.e4m3"))
@@ -398,10 +382,7 @@ def tma_wait(pending):
 
 
 def persistent(tiles, cluster=1):
-    """Blocks that stay for tile after tile, in clusters that take a tile together: few enough to end together.
-
-    As many as the GPU holds at a time, one on a multiprocessor, would be done no earlier.
-    """
+    """Blocks that stay for tile after tile, in clusters that take a tile together: few enough to end together."""
     turns = -(-tiles // (multiprocessors() // cluster))
     return cluster * -(-tiles // turns)
 

@@ -1,8 +1,7 @@
 """Tensor maps: boxes of arrays, described once for the copy engine of compute capability 9.0.
 
-A kernel that calls ``tma_load2`` gets a map as an argument: 128 bytes in device memory, which the copy engine reads
-when it works. So a map must live as long as a launch, or a graph of launches, may use it. Who starts launches makes a
-``Maps``, and the maps that it gives live as long as it does.
+A kernel gets a map as an argument: 128 bytes in device memory, which must live as long as a launch, or a graph of
+launches, may use it: as long as the ``Maps`` that gives it.
 """
 
 import numpy as np
@@ -18,11 +17,7 @@ ROW_STEP = 16  # bytes: what addresses and rows are multiples of
 
 
 class Maps:
-    """Describes boxes of arrays, and keeps what it has described, for each place, shape and device one map.
-
-    A map says where an array lies, not what it holds: an array that takes another's place gets the same map. Each
-    takes 512 bytes of the GPU's memory until `clear`, which is for who knows that no launch and no graph uses them.
-    """
+    """Describes boxes of arrays, and keeps for each place, shape and device one map, 512 bytes, until `clear`."""
 
     def __init__(self):
         self._made = {}
@@ -71,12 +66,10 @@ class Maps:
 
 
 class TensorMap:
-    """A box of an array, as the copy engine wants it described: 128 bytes in device memory, an argument of a kernel.
+    """A box of an array, as the copy engine wants it described; encoded when a launch first asks for it.
 
     kind is "tiled" (box: rows and columns) or "im2col" (lower, upper, strides: of d, h, w; channels, pixels). tf32:
-    float32 values become the nearest TF32 numbers, ties to even, on their way to shared memory.
-    array is set where it lies in the host's memory, as without a GPU; a device's array is not kept alive. It is
-    encoded when a launch first asks for it.
+    values are rounded, ties to even. array is set where it lies in the host's memory, as without a GPU.
     """
 
     _numba_type_ = types.Array(types.uint8, 1, "C")
@@ -121,11 +114,8 @@ def _encoded(one, address):
     from cuda.bindings import driver
 
     kinds, swizzles = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
-    kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-    if one.dtype == np.int32:
-        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_INT32
-    if one.dtype == np.float32:
-        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 if one.tf32 else kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    name = "TFLOAT32" if one.tf32 and one.dtype == np.float32 else one.dtype.name.upper()
+    kind = getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
     extents = one.shape[::-1]  # the driver names the innermost dimension first
     pitches = one.dtype.itemsize * np.cumprod(extents[:-1])
     array = kind, len(extents), address, [driver.cuuint64_t(n) for n in extents]

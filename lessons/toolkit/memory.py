@@ -1,9 +1,8 @@
 """Wide loads and stores, guarded ones, and copies to shared memory that need no register.
 
-An array of any shape is addressed by one flat row-major offset, so that an address costs one addition. Loads and
-stores are LLVM vector instructions, not inline PTX: the compiler may still move them and fold their addresses into
-them. Copies of float32 are `cp.async` from compute capability 8.0 on, and a load and a store below; those of float16,
-and groups of copies, need 8.0.
+An array of any shape is addressed by one flat row-major offset. Loads and stores are LLVM vector instructions, not
+inline PTX: the compiler may still move them. Copies of float32 are `cp.async` from compute capability 8.0 on, and a
+load and a store below; those of float16, and groups of copies, need 8.0.
 """
 
 import numpy as np
@@ -275,10 +274,9 @@ def wait_group(pending):
 
 # --- from a 32-bit offset, or zeros where nothing is to be read ---
 #
-# An offset that was added up in 32 bits and then widened costs six instructions: the compiler adds in 64 bits and
-# cuts off what does not belong. Widened, scaled and added to the address by one instruction, it costs one. And with a
-# branch around a load, the compiler moves the load to where its value is needed, behind the multiplications that
-# were to hide it; one under a condition of its own stays where it was written.
+# An offset that was added up in 32 bits and then widened costs six instructions, or one that widens, scales and adds.
+# And a load in a branch the compiler moves to where its value is needed, behind the multiplications that were to hide
+# it; one under a condition of its own stays where it was written.
 
 
 def _load_or_zero(name, count, suffix):

@@ -1,9 +1,8 @@
 """Tensor cores of a warp: instructions that all its 32 lanes carry out together, and roundings to what these take.
 
-Products are of fragments: each of the 32 lanes holds a few elements of A, B and the sum, which depend on its group,
-``lane // 4``, and on which member of it the lane is, ``lane % 4``. All 32 lanes of a warp must come to such an
-instruction, and to ``ldmatrix4`` and ``stmatrix4``, together. Arrays are addressed by one flat row-major offset.
-Compute capability 8.0 or newer; ``stmatrix4``, transposed or not: 9.0 or newer.
+Products are of fragments: a lane holds a few elements of A, B and the sum, which depend on its group, ``lane // 4``,
+and on which member of it the lane is, ``lane % 4``. Arrays are addressed by one flat row-major offset. Compute
+capability 8.0 or newer; ``stmatrix4``, transposed or not: 9.0 or newer.
 """
 
 from llvmlite import ir
@@ -84,8 +83,7 @@ def mma_m16n8k32_s8(acc, i, a_frag, j, b_frag, k):
 
 @ptx.function(_mma("sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", b_words=4))
 def mma_sp_m16n8k32(acc, i, a_frag, j, b_frag, k, places, p, half):
-    """The warp's acc[i:i+4] += A (16 x 32, of which two of every four along k are kept) @ B (32 x 8, b_frag[k:k+8]);
-    float16, sums float32.
+    """acc[i:i+4] += A (16 x 32, of which two of every four along k are kept) @ B (32 x 8); float16, sums float32.
 
     a_frag[j:j+8] are the values of A that are kept, 16 x 16, as mma_m16n8k16 takes them. b_frag: B[2 member, group]
     and the element below it; the same 8, 16 and 24 rows below. acc: as in mma_m16n8k16. places[p], uint32, says where
@@ -213,15 +211,9 @@ def _store_matrices(modifier):
 
 @ptx.function(_store_matrices(""))
 def stmatrix4(tile, offset, frag, i):
-    """ldmatrix4 the other way: four 8 x 8 matrices of float16 to shared memory, each lane saying where a row begins.
-
-    What ldmatrix4 puts into frag[i:i+8], this takes from there. Compute capability 9.0 or newer.
-    """
+    """ldmatrix4 the other way: four 8 x 8 matrices of float16, from frag[i:i+8] to shared memory."""
 
 
 @ptx.function(_store_matrices(".trans"))
 def stmatrix4_transposed(tile, offset, frag, i):
-    """stmatrix4 of matrices that are transposed on their way: each lane says where a *column* of them goes, as a row.
-
-    So sums whose fragments are of C transposed come to lie as rows of C.
-    """
+    """stmatrix4 of matrices that are transposed on their way: each lane says where a *column* goes, as a row."""

@@ -1,9 +1,8 @@
 """Tiles in registers and shared memory: cut to fit, numbered, filled; and where the elements of windows lie.
 
-A filter too large to be written out is cut into equal parts of rows x columns taps. Each part is a small filter of
-its own, whose window begins elsewhere, and the sums of all parts and channels add up. Windows of NDHWC images have a
-table of offsets, and masks of what falls outside the image, elements in the order of KTRSC filters:
-gemm_k = ((t*R + r)*S + s)*C + c.
+A filter too large to be written out is cut into equal parts of rows x columns taps, each a small filter of its own.
+Windows of NDHWC images have a table of offsets, and masks of what falls outside the image, elements in the order of
+KTRSC filters: gemm_k = ((t*R + r)*S + s)*C + c.
 """
 
 from math import gcd
@@ -96,9 +95,8 @@ def parts_of(C, H, W, R, S, rows, columns):
 def numbering(tiles, threads):
     """A device function: the image, and which of its `tiles`, that this thread of `block` computes.
 
-    Threads are numbered through the tiles of all images, so that no lane is idle where an image ends. As many images
-    as fill whole blocks form a group: its blocks are counted first, so that the numbers within it stay small, and
-    fit in 32 bits, which divide faster than 64. Spare threads, behind the last image, repeat it.
+    Threads are numbered through the tiles of all images. As many images as fill whole blocks form a group, so that
+    numbers within it fit in 32 bits, which divide faster than 64. Spare threads, behind the last image, repeat it.
     """
     GROUP = threads // gcd(tiles, threads)  # the fewest images whose tiles are a multiple of `threads`
     GROUP_BLOCKS = GROUP * tiles // threads

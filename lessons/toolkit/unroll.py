@@ -1,8 +1,8 @@
 """Loops written out before Numba sees them, and functions that LLVM inlines.
 
-Numba has no unroll pragma, and LLVM gives up beyond a few hundred instructions. One loop left over is enough to send
-every register tile that it indexes to local memory. But Numba takes milliseconds for a statement: what is written out
-dozens of times is better put into one `inlined` function, which only LLVM copies.
+LLVM gives up beyond a few hundred instructions, and one loop left over sends every register tile that it indexes to
+local memory. But Numba takes milliseconds for a statement: what is written out dozens of times is better put into one
+`inlined` function, which only LLVM copies.
 """
 
 import ast

@@ -1,8 +1,7 @@
 """How far products of matrices are from the exact ones, over K: of steps, of cuBLAS in each precision, of FP16 sums.
 
-Every product gets the same float32 operands and rounds them as it must: that rounding is part of its error. The exact
-product is NumPy's in float64. Errors are told over the root mean square of the exact results, so that one figure says
-how many digits hold.
+Every product gets the same float32 operands and rounds them as it must: that is part of its error. The exact product
+is NumPy's in float64; errors are told over the root mean square of its results.
 """
 
 from dataclasses import dataclass
@@ -26,10 +25,7 @@ INSTRUCTION_DEPTH = 16  # products that one instruction on tensor cores adds bef
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of operands: what they are, at which K they are tried, ``draw(rng, extent, K)`` of A and B; ``square``:
-    M and N are K, too. Libraries sum in parts where there are few outputs and in one where there are many, which errs
-    more.
-    """
+    """Operands: what they are, at which K, ``draw(rng, extent, K)`` of A and B; square: M and N are K."""
 
     said: str
     depths: tuple[int, ...]
@@ -50,9 +46,7 @@ def _cancelling(rng, extent, depth):
 
 
 def _short(rng, extent, depth):
-    return tuple(
-        codes.values(codes.held(part, codes.E4M3)).astype(np.float32) for part in _normal(rng, extent, depth)
-    )
+    return (codes.values(codes.held(part, codes.E4M3)).astype(np.float32) for part in _normal(rng, extent, depth))
 
 
 USUAL, SHORT = "normals", "short"
@@ -72,10 +66,7 @@ def of_fewer_bits(product):
 
 
 def measure(steps, extent=EXTENT, seed=6):
-    """Every product on every kind of operands; ``steps`` by name, each with its ladder, and cuBLAS if it is there.
-
-    ``extent`` is M and N, or how many rows of a square result are looked at. Returns a list of Measured.
-    """
+    """A Measured of every product on every kind of operands; ``steps`` by name, each with its ladder, and cuBLAS."""
     found = {}
     for operands, kind in KINDS.items():
         for depth in kind.depths:
@@ -101,8 +92,7 @@ def errors(result, exact, depth):
 
 
 def half_sums(a, b):
-    """The product with FP16 operands and FP16 sums, as an instruction on tensor cores has it that adds
-    INSTRUCTION_DEPTH products and the sum so far, and rounds to float16: emulated, on no GPU."""
+    """The product with FP16 operands and sums, rounded after every INSTRUCTION_DEPTH products: emulated."""
     with np.errstate(over="ignore", invalid="ignore"):
         first, second = a.astype(FLOAT16).astype(np.float32), b.astype(FLOAT16).astype(np.float32)
         total = np.zeros((a.shape[0], b.shape[1]), FLOAT16)

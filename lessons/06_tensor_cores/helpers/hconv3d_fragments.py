@@ -1,5 +1,4 @@
-"""How a warp of hconv3d_mma reads its fragments; rows of B are filters, so ldmatrix reads both tiles as they lie. And
-how tiles are filled value by value, where a piece of 16 bytes would hold several taps."""
+"""How a warp of hconv3d_mma reads its fragments, and how tiles are filled whose pieces hold several taps."""
 
 import importlib
 from functools import lru_cache

@@ -1,11 +1,9 @@
 """Whole rows: one channel, a block as wide as the image, and results that leave as one piece of each map.
 
-The multiplication is that of conv2d_tensor_core. What is new is how memory is met. A part is ROWS rows of all maps
-of an image. Its lines are one piece of x, and come as 128-bit vectors. Its results go through shared memory. There,
-as in memory, the rows of a map follow one another: neighbouring threads write neighbouring vectors, each warp from
-the beginning of a sector on. Blocks stay: while one multiplies, the lines of its next part are on their way. For
-each part it draws a ticket, so that all blocks work on neighbouring parts, however fast each of them is. At most 24
-filters of 7 rows and 8 columns; what `plan` finds not to fit is left to conv2d_tensor_core.
+The multiplication is that of conv2d_tensor_core. A part is ROWS rows of all maps of an image. Its lines are one piece
+of x, and come as 128-bit vectors; its results go through shared memory, so that neighbouring threads write
+neighbouring vectors, each warp from the beginning of a sector on. Blocks stay: while one multiplies, the lines of its
+next part, for which it drew a ticket, are on their way. What `plan` finds not to fit is left to conv2d_tensor_core.
 """
 
 from functools import lru_cache
@@ -173,9 +171,7 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
 def launch(x, packed, y, tickets, constants, multiplier):
     """y [N, K, P, Q] = x [N, 1, H, W] convolved with what conv2d_tensor_core.prepare has packed.
 
-    x and y are float32, row-major, and begin on 16-byte boundaries. `tickets` is a uint32 of value 0, and has it
-    again when the kernel ends. `multiplier` makes the multiplication of image rows for a width, rows of outputs and
-    of filters, and tiles.
+    x and y begin on 16-byte boundaries. `tickets` is a uint32 of value 0, and has it again when the kernel ends.
     """
     N, _, H, W = x.shape
     K, P, Q = y.shape[1:]

@@ -1,10 +1,9 @@
 """Exercise 07.6, write: a producer.
 
-Blocks stay, each for tile after tile of C. Four warps multiply, 64 k at a time, using the stages in turn. Write
-the thread that feeds them: for each 64 k of each of its block's tiles it waits until the stage is empty, announces
-the bytes, and asks for the tile of A (from row m0) and of B (from column n0). In a stage A's tile comes first, B's
-lies A_SIZE values behind. The first phases of `emptied` have nobody to complete them.
-K and N are multiples of 8: what the copy engine can take rows of.
+Blocks stay, each for tile after tile of C. Four warps multiply, 64 k at a time, using the stages in turn. Write the
+thread that feeds them: for each 64 k of each of its block's tiles it waits until the stage is empty, announces the
+bytes, and asks for the tile of A (from row m0) and of B (from column n0), whose tile lies A_SIZE values behind. The
+first phases of `emptied` have nobody to complete them. K and N are multiples of 8.
 Grade: python -m common grade 07.6
 """
 
@@ -13,8 +12,6 @@ import importlib
 from numba import cuda, uint32
 
 from lessons.toolkit import hopper
-from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned
 from lessons.toolkit.pasted import pasted
 
 pipeline = importlib.import_module("lessons.07_hopper.helpers.one_producer")
@@ -25,7 +22,6 @@ STAGES = 2
 BLOCKS = 2  # few, so that each has several tiles at small shapes, too
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K
 STAGE_BYTES = 2 * STAGE
-MAPS = Maps()
 
 
 @pasted
@@ -36,11 +32,4 @@ def produce(tiles, filled, emptied, a_map, b_map, tiles_m, tiles_n, K):
     # <<<
 
 
-kernel, THREADS, SHARED_BYTES = pipeline.specialise(BLOCK_M, BLOCK_N, STAGES, produce)
-
-
-def launch(a, b, c):
-    M, N = c.shape
-    a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b, (BLOCK_K, BLOCK_N))
-    blocks = min(BLOCKS, -(-M // BLOCK_M) * -(-N // BLOCK_N))
-    kernel[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))
+launch = pipeline.launching(BLOCK_M, BLOCK_N, STAGES, produce, BLOCKS)

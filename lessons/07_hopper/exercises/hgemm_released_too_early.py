@@ -1,8 +1,7 @@
 """Exercise 07.5, find the bug: a stage that is released too early.
 
 One thread asks for tiles, four warps multiply. On many runs the results are right. The grader says which copy came
-while what might still be reading. Change one line.
-K and N are multiples of 8: what the copy engine can take rows of.
+while what might still be reading. Change one line. K and N are multiples of 8.
 Grade: python -m common grade 07.5
 """
 

@@ -1,9 +1,8 @@
 """Exercise 07.3, find the bug: a wait that never ends.
 
-One thread asks for tiles, two warpgroups multiply, 64 rows each. It used to have one warpgroup, and a BLOCK_M of
-64. Since then it ends on no card: the grader says which wait never ends, and what is still to come. Nothing is wrong
-with the threads' code, in helpers/one_producer.py. Change one line.
-K and N are multiples of 8: what the copy engine can take rows of.
+One thread asks for tiles, two warpgroups multiply, 64 rows each. It used to have one warpgroup, and a BLOCK_M of 64.
+Now the grader says which wait never ends, and what is still to come. Nothing is wrong with the threads' code, in
+helpers/one_producer.py. Change one line. K and N are multiples of 8.
 Grade: python -m common grade 07.3
 """
 

@@ -1,12 +1,9 @@
 """Few filters: they are the rows of the product, pixels its columns; and pixels that arrived once serve several taps.
 
-A stage holds whole rows of x, their padding included. The next tap of a filter's row finds its pixels one pixel
-further, so it begins there: a descriptor may start at any row of a tile. What is computed at the end of such a row
-belongs to no output, and is left out. With filters as A one instruction multiplies 64 of them with up to 256 pixels.
-With pixels as A it would take 64 of each, and read twice as much of shared memory for the same work.
-Two teams of one warpgroup take tiles in turn: one stores while the other multiplies.
-
-At most 64 filters, which stay in shared memory; steps of one pixel along w; two taps or more.
+A stage holds whole rows of x, their padding included. The next tap of a filter's row begins one pixel further: a
+descriptor may start at any row of a tile. What is computed at the end of such a row belongs to no output, and is left
+out. Two teams of one warpgroup take tiles in turn: one stores while the other multiplies. At most 64 filters, which
+stay in shared memory; steps of one pixel along w; two taps or more.
 """
 
 import importlib
@@ -48,10 +45,7 @@ def room(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
 
 
 def plan(y_shape, filt_shape, geometry):
-    """The constants of the kernel: LINES rows of y in a tile, and the shape; None where it cannot compute it.
-
-    None, too, where no block gets two tiles: a team would have nothing to do.
-    """
+    """LINES rows of y in a tile, and the shape; None where the kernel cannot compute it, or a team would be idle."""
     N, O, P, Q, K = y_shape
     _, T, R, S, C = filt_shape
     BLOCK_K = next(width for width in (ROW // 4, ROW // 2, ROW) if width >= C or width == ROW)

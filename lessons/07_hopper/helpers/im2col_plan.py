@@ -1,5 +1,4 @@
-"""What hconv3d_im2col works out before it launches: values of which type, which tile, where it lies, and for which
-layers the copy engine can walk along the windows."""
+"""What hconv3d_im2col works out before it launches: which tile, and whether the copy engine can walk."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -40,6 +39,7 @@ class Kind(NamedTuple):
     leave_part: object
     tf32: bool = False  # the engine rounds to TF32 what it copies
     sum_type: object = float32
+    packed: int = 1  # channels in a value
 
     @property
     def row(self):
@@ -68,9 +68,7 @@ def room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
 
 
 def layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
-    """STAGES, THREADS, registers of a consumer's thread, and in values: a stage, where filters lie that stay, where
-    slabs lie, a block's shared memory. ValueError if the kernel cannot have the tile.
-    """
+    """STAGES, THREADS, registers of a consumer's thread; in values, a stage, where filters and slabs lie, all."""
     STAGES = room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
     if BLOCK_M % (CONSUMERS * MMA_M) or CONSUMERS < 2:
         raise ValueError(f"{BLOCK_M=} must be a multiple of 64 {CONSUMERS=}, which are 2 at least")

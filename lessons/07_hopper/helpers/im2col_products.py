@@ -1,5 +1,4 @@
-"""How hconv3d_im2col asks for channels and taps, channels first, then along w, h and d; and how it multiplies: a
-consumer's rows of x come from shared memory, or through registers."""
+"""How hconv3d_im2col multiplies: a consumer's rows of x come from shared memory, or through registers."""
 
 import importlib
 
@@ -15,9 +14,7 @@ MMA_M, WARP_M = 64, 16  # rows of the tile that one instruction multiplies, and 
 
 
 def products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
-    """For consumers of BANDS times 64 rows: a thread's sums and its registers of x; and device functions, where it
-    begins to read x, and the loop.
-    """
+    """For consumers of BANDS times 64 rows: a thread's sums and registers of x; where it begins to read; the loop."""
     BYTES, MMA_K, _, _, wgmma, wgmma_registers, *_ = kind
     B_SIZE, STAGE_BYTES = BLOCK_N * BLOCK_K, BYTES * STAGE
     BAND_ROWS, SUMS = BANDS * MMA_M, BLOCK_N // 2  # sums of an instruction, of a thread
@@ -68,38 +65,3 @@ def products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
 
     consume = in_registers.consuming(start, hopper.next_stage, STAGES, SETS)
     return BANDS * SUMS, SETS * FRAG, lane_row if IN_REGISTERS else described, consume
-
-
-def walking(BLOCK_K):
-    """Build the device function that moves on by BLOCK_K channels."""
-
-    @inlined
-    def next_channels(c, column, t, r, s, C, R, S):
-        """Channels and tap of the next stage, and where that tap begins in a filter."""
-        c += BLOCK_K
-        if c >= C:
-            c, column, s = 0, column + C, s + 1
-            if s == S:
-                s, r = 0, r + 1
-                if r == R:
-                    r, t = 0, t + 1
-        return c, column, t, r, s
-
-    return next_channels
-
-
-def staying(STAYING, BLOCK_N, BLOCK_K, BYTES, RESIDENT):
-    """Build the device function that asks for all tiles of filters, which stay."""
-
-    @inlined
-    def stay(tiles, filt_map, bars, steps, C):
-        hopper.barrier_expect(bars, 0, BYTES * RESIDENT * BLOCK_N * BLOCK_K)
-        at, column, c = uint32(STAYING), 0, 0
-        for _ in range(steps):
-            hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + c)
-            at += uint32(BLOCK_N * BLOCK_K)
-            c += BLOCK_K
-            if c >= C:
-                c, column = 0, column + C
-
-    return stay

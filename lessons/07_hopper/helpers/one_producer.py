@@ -4,9 +4,12 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import unroll, unrolled
 
+MAPS = Maps()
 BLOCK_K, PANEL = 64, 64 * 64  # k of a stage; values of 64 columns of B's tile
 
 
@@ -85,3 +88,16 @@ def specialise(BLOCK_M, BLOCK_N, STAGES, produce):
                     hopper.store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
 
     return hgemm_one_producer, ASKS + 32, 2 * STAGES * STAGE
+
+
+def launching(BLOCK_M, BLOCK_N, STAGES, produce, most=1 << 30):
+    """`launch` of the kernel with this thread that asks, with a block for each tile, but `most` of them."""
+    kernel, threads, shared_bytes = specialise(BLOCK_M, BLOCK_N, STAGES, produce)
+
+    def launch(a, b, c):
+        M, N = c.shape
+        a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b, (BLOCK_K, 64))
+        blocks = min(most, -(-M // BLOCK_M) * -(-N // BLOCK_N))
+        kernel[blocks, threads, 0, shared_bytes](a_map, b_map, c, a.shape[1], aligned(c, to=4))
+
+    return launch

@@ -1,7 +1,7 @@
 """Two blocks that share what they both read: a cluster, whose tiles of C lie below each other and need the same B.
 
-Each block asks for half of B's tile, for it to arrive in both (multicast), so that L2 sends a third less. A stage is
-empty when the consumers of both blocks say so, to both. No block may end while the other one still sends to it.
+Each block asks for half of B's tile, for it to arrive in both (multicast). No block may end while the other one still
+sends to it.
 """
 
 from numba import uint32

@@ -72,10 +72,7 @@ def specialise(C, ROWS, COLUMNS, CHANNELS, value):
     @narrow
     @unroll
     def fold_rows(source, target, shape, lines, columns, up, left):
-        """Each block of threads writes one of the `lines` of a plane of target; source has `shape`, both are flat.
-
-        The first block of pixels begins `up` rows above source, and `left` columns to its left; zeros lie there.
-        """
+        """A block of threads writes one of the `lines` of a plane of target, from `up` rows above source on."""
         H, W = int32(shape[0]), int32(shape[1])
         plane, line = cuda.blockIdx.x // uint32(lines), cuda.blockIdx.x % uint32(lines)
         h0 = int32(line * ROWS) - int32(up)
@@ -105,11 +102,7 @@ def fold_array(source, target, folded, up=0, left=0):
 
 
 def rewriting(im2col, dtype, fold_array=fold_array):
-    """`prepare`, `workspace` and `launch` of a step that rewrites x of this dtype, and has `im2col`, a step, compute.
-
-    `fold_array` rewrites x and the filter. x stays where the copy engine takes it as it is, and where it cannot take
-    what would become of it.
-    """
+    """`prepare`, `workspace` and `launch` of a step that rewrites x, where it helps, for `im2col` to compute."""
 
     def layer_of(problem):
         """`fold` of a problem, or None."""

@@ -11,27 +11,23 @@ from lessons.toolkit.mma import to_tf32
 from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined
 
+ROW, K_STEPS = 32, 4  # values of k in a row of a tile of A, and instructions for them
 SPLIT, SPLIT_THREADS = 64, 256  # rows and columns of B that a block splits
 QUADS = SPLIT // VECTOR
 STRIDE = SPLIT + 1  # padded against bank conflicts
 TURNED = SPLIT * STRIDE
 
 
-def splitting(ROW, K_STEPS):
-    """Build the device function that splits A, whose tiles have rows of ROW values, for K_STEPS instructions."""
-
-    @inlined
-    def split_a(tiles, at, swizzle, high, low):
-        """The lane's part of 16 rows of A, from tiles[at] on, in two; the matrix unit cuts what low has too much."""
-        for k in range(K_STEPS):
-            for right in range(2):
-                place = at + (uint32(8 * k + 4 * right) ^ swizzle)
-                for below in range(2):
-                    value = tiles[place + uint32(8 * ROW * below)]
-                    high[4 * k + 2 * right + below] = to_tf32(value)
-                    low[4 * k + 2 * right + below] = value - high[4 * k + 2 * right + below]
-
-    return split_a
+@inlined
+def split_a(tiles, at, swizzle, high, low):
+    """The lane's part of 16 rows of A, from tiles[at] on, in two; the matrix unit cuts what low has too much."""
+    for k in range(K_STEPS):
+        for right in range(2):
+            place = at + (uint32(8 * k + 4 * right) ^ swizzle)
+            for below in range(2):
+                value = tiles[place + uint32(8 * ROW * below)]
+                high[4 * k + 2 * right + below] = to_tf32(value)
+                low[4 * k + 2 * right + below] = value - high[4 * k + 2 * right + below]
 
 
 @jit(SPLIT_THREADS, 6)

@@ -1,9 +1,8 @@
 """Exercise 09.4, write: parts become sums.
 
 A consumer of fp8gemm_promoted calls `promote` for each half of a stage's columns. `part` holds what the matrix unit
-has summed for this one, PART values of each thread. `acc` holds the sums of both halves, PART of one, then PART of
-the other. Add the parts to the sums where they belong. The first instruction of the next half takes the place of the
-parts.
+has summed for this one, PART values of each thread; `acc` the sums of one half, then of the other. Add the parts to
+the sums where they belong.
 Grade: python -m common grade 09.4
 """
 

@@ -1,8 +1,4 @@
-"""Operands along k, in whole pieces of 16 bytes.
-
-The matrix instructions of 8 bits take both operands K-major, so B is transposed, once. Its rows are padded with zeros
-to a multiple of 16 bytes, as copies of 16 bytes and the copy engine ask; rows of A, where a step needs it, too.
-"""
+"""Operands along k, in whole pieces of 16 bytes: B transposed, once; rows of A, where a step needs it, padded."""
 
 from functools import lru_cache
 

@@ -1,12 +1,12 @@
 """Sums of int32 become int8 again: what a layer of a network gives to the next one.
 
-A column of B, a filter, has a scale: y = q * scale for its integers q. With those of A and of the result it makes one
-factor for each column of C, by which a sum is multiplied, in float32, while it is in a register; then it is rounded
-once, ties to even, and limited to -128 and 127. So C is written in a fourth of the bytes, and never read again.
+The scales of A, of a column of B and of the result make one factor for each column of C, by which a sum is
+multiplied, in float32, while it is in a register; then it is rounded once, ties to even, and limited to -128 and 127.
 
     launch(a, prepare(b, problem), c, finish=quantised(factors))  # c is int8, factors float32, one for each column
 """
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,27 +69,22 @@ def apart(sums, factors, c):
     quantise_fours[-(-words.size // THREADS), THREADS](sums.reshape(sums.size), factors, words)
 
 
-class Way:
-    """`fused()` and `separate()` leave the same in `found`.
-
-    `saved_bytes` are those of the int32 sums, written and read again; the int8 results are written either way.
-    """
-
-    def __init__(self, launch, y, factors, found):
-        def fused():
-            launch(found, quantised(factors))
-
-        def separate():
-            launch(y, None)
-            apart(y, factors, found)
-
-        self.fused, self.separate, self.found, self.saved_bytes = fused, separate, found, 2 * y.nbytes
-
-
 def ways(launch, y, seed=5):
-    """By name, what becomes of the product that `launch(y, None)` computes of int8 normals, 32 times as large."""
+    """By name, what becomes of the product that `launch(y, None)` computes of int8 normals, 32 times as large.
+
+    `fused()` and `separate()` leave the same in `found`; `saved_bytes` are those of the sums, written and read again.
+    """
     a, *_ = launch(y, None, by=lambda *arguments, finish: arguments)
     M, N = y.shape
     scale = SPREAD / (32 * 32 * np.sqrt(a.shape[1]))
     factors = cuda.to_device((np.random.default_rng(seed).uniform(0.5, 1.5, N) * scale).astype(np.float32))
-    return {"quantised": Way(launch, y, factors, cuda.device_array((M, N), np.int8))}
+    found = cuda.device_array((M, N), np.int8)
+
+    def fused():
+        launch(found, quantised(factors))
+
+    def separate():
+        launch(y, None)
+        apart(y, factors, found)
+
+    return {"quantised": SimpleNamespace(fused=fused, separate=separate, found=found, saved_bytes=2 * y.nbytes)}
