@@ -1,3 +1,8 @@
-from lessons import run
+from pathlib import Path
 
-run(__file__)
+try:
+    from common.cli import lesson_main
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
+
+raise SystemExit(lesson_main(Path(__file__).parent.name))
