@@ -68,7 +68,7 @@ def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
 
 def draw_task(unit: Draw) -> DrawResult:
     """Draw one unit in this process; of charts and pictures beside each PNG its SVG, if it has one."""
-    from common.report import charts, traces
+    from common.report import canvas, charts, traces
 
     with stages.stage("charts"):
         if unit.what in ("own", "shipped"):
@@ -82,7 +82,7 @@ def draw_task(unit: Draw) -> DrawResult:
                     written += catalog.load_file(script).draw_card(record, folder)
         elif unit.what == "lesson":
             script = _script(unit.name)
-            written = catalog.load_file(script).draw(script.parent)
+            written = canvas.save_all(script.parent, *catalog.load_file(script).PICTURES)
         elif unit.what == "trace":
             written = [traces.write(catalog.find(unit.name))]
         else:

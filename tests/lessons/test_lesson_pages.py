@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sampling import some
 
 from common.catalog import catalog, inputs, problems, reference
-from common.report import traces
+from common.report import canvas, traces
 from common.trace import trace
 from common.trace.hopper import layouts
 
@@ -62,7 +62,7 @@ def texts(svg):
 @pytest.mark.parametrize("lesson", DRAWN)
 def test_the_pictures_are_those_that_the_code_draws(lesson, tmp_path, no_pixels):
     folder = catalog.LESSONS / lesson / "figures"
-    drawn = catalog.load_file(folder / "draw.py").draw(tmp_path)
+    drawn = canvas.save_all(tmp_path, *catalog.load_file(folder / "draw.py").PICTURES)
     shown = re.findall(r"\]\(figures/(\w+)\.png\)", "".join(pages(lesson).values()))
     assert sorted(path.stem for path in drawn) == sorted(shown) == sorted(path.stem for path in folder.glob("*.png"))
     for path in drawn:

@@ -1,7 +1,6 @@
 """The pictures of lesson 01: grid of blocks, a warp's addresses, the convolution window."""
 
 from importlib import import_module
-from pathlib import Path
 
 from common.report import canvas, cells
 from common.report.canvas import BLUE, GRID, MUTED, ORANGE, SKY, VERMILION
@@ -10,11 +9,6 @@ from common.report.cells import arrow, box, frame, label, titled
 gemm_naive = import_module("lessons.01_naive.gemm_naive")
 WARP = 32
 SECTOR_FLOATS = 8  # 32 bytes
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, grid, coalescing, window)
 
 
 def grid():
@@ -99,3 +93,6 @@ def window():
     label(axes, 14.5, 2.4, "sum of 9\nproducts", size=9)
     frame(axes, (-0.5, 21.5), (height + 1.3, -1))
     return figure
+
+
+PICTURES = grid, coalescing, window  # each under its function's name

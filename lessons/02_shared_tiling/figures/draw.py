@@ -1,18 +1,12 @@
 """The pictures of lesson 02: tiles along k, a missing barrier, halo, explicit unroll."""
 
 from importlib import import_module
-from pathlib import Path
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 from common.report.cells import arrow, box, frame, grid, label, outline, span, titled
 
 conv2d_shared_tile = import_module("lessons.02_shared_tiling.conv2d_shared_tile")
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, tiles, barrier, halo, unroll)
 
 
 def tiles():
@@ -139,3 +133,6 @@ def unroll():
     )  # fmt: skip
     frame(axes, (-0.4, left + columns + 0.4), (below + filters + 1.4, -1.1))
     return figure
+
+
+PICTURES = tiles, barrier, halo, unroll  # each under its function's name

@@ -1,7 +1,6 @@
 """The pictures of lesson 03: work per thread, wide loads, a window reused."""
 
 from importlib import import_module
-from pathlib import Path
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
@@ -10,11 +9,6 @@ from common.report.cells import box, frame, grid, label, titled
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")
 VECTOR = import_module("lessons.toolkit.memory").VECTOR
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, work, wide, reuse)
 
 
 def work():
@@ -87,3 +81,6 @@ def reuse():
     label(axes, 6.2, column + 0.8, text, size=10.5)
     frame(axes, (-0.6, 13), (column + 1.3, -1.1), equal=False)
     return figure
+
+
+PICTURES = work, wide, reuse  # each under its function's name

@@ -1,7 +1,6 @@
 """The pictures of lesson 04: register tile, banks, double buffering, warp tiles."""
 
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 
@@ -16,11 +15,6 @@ gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
 gemm_register_blocked = import_module(LESSON + "gemm_register_blocked")
 gemm_warp_tiles = import_module(LESSON + "gemm_warp_tiles")
 VECTOR = import_module("lessons.toolkit.memory").VECTOR
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, register_tile, banks, overlap, warp_tiles)
 
 
 def register_tile():
@@ -154,3 +148,6 @@ def warp_tiles():
     )  # fmt: skip
     frame(right, (-1, warp_n + 1), (warp_m + 12, -1))
     return figure
+
+
+PICTURES = register_tile, banks, overlap, warp_tiles  # each under its function's name

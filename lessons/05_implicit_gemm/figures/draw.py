@@ -1,7 +1,5 @@
 """The pictures of lesson 05: the worked example, masks."""
 
-from pathlib import Path
-
 from common.report import canvas
 from common.report.canvas import GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, grid, label, outline, titled
@@ -12,11 +10,6 @@ C, K, R, S = 3, 4, 2, 2
 P, Q = H - R + 1, W - S + 1
 CHOSEN_P, CHOSEN_Q, CHOSEN_K = 1, 2, 2
 TAPS = (SKY, ORANGE, GREEN, YELLOW)  # a colour for each (r, s)
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, tensors, matrices, masks)
 
 
 def tensors():
@@ -146,3 +139,6 @@ def masks():
     )
     canvas.footnote(figure, note, 0.09, y=0.02)
     return figure
+
+
+PICTURES = tensors, matrices, masks  # each under its function's name

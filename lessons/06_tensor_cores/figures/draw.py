@@ -1,7 +1,6 @@
 """The pictures of lesson 06: fragments, `ldmatrix`, banks and stages; traced where they can be."""
 
 from importlib import import_module
-from pathlib import Path
 
 from common.catalog import catalog, problems
 from common.report import canvas
@@ -18,11 +17,6 @@ M, N, K = shared.MMA_M, shared.MMA_N, shared.MMA_K
 SIDE = 8  # of the matrices that `ldmatrix` hands out
 CHOSEN = 5  # the lane that is followed
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, fragments, ldmatrix, rows_in_banks, stages, image_rows)
 
 
 def _traced(name, shape, watched=()):
@@ -188,3 +182,6 @@ def image_rows():
     label(axes, outputs / 2 - 1, outputs + taps, note, size=9, color=MUTED)
     frame(axes, (-2.6, outputs + 0.6), (outputs + taps + 1.1, -1.2), equal=False)
     return figure
+
+
+PICTURES = fragments, ldmatrix, rows_in_banks, stages, image_rows  # each under its function's name

@@ -1,7 +1,6 @@
 """The pictures of lesson 07: swizzles, corners."""
 
 from importlib import import_module
-from pathlib import Path
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
@@ -12,11 +11,6 @@ wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
 
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 PIECES = 8  # of 16 bytes in a row of 128
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, swizzle, corners)
 
 
 def _operands():
@@ -103,3 +97,6 @@ def corners():
     axes.set_title(f"an image of {H} × {W}, {taps} × {taps} taps, stride {stride}, padding {pad}", fontsize=10)
     frame(axes, (-pad - 0.3, W + pad + 0.3), (H + pad + 1.1, -pad - 0.6))
     return figure
+
+
+PICTURES = swizzle, corners  # each under its function's name

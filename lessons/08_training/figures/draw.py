@@ -1,7 +1,5 @@
 """One set of products summed three ways, and the classes of a stride of 2."""
 
-from pathlib import Path
-
 import numpy as np
 
 from common.report import canvas
@@ -14,11 +12,6 @@ OUTPUTS = WIDTH - TAPS + 1
 EXTENT = 8  # of dx, at a stride of 2 and a padding of 1
 CLASSES = {(1, 1): YELLOW, (1, 0): ORANGE, (0, 1): SKY, (0, 0): GREEN}  # by what (h + pad, w + pad) leaves
 COLOURS = (SKY, ORANGE, GREEN)
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, sums, classes)
 
 
 def sums():
@@ -69,3 +62,6 @@ def classes():
     label(right, (x - 1.1) / 2, TAPS + 3.0, "four dense problems, each a quarter of dx", size=9.5, color=MUTED)
     frame(right, (-0.4, x - 0.7), (TAPS + 3.4, -1.3))
     return figure
+
+
+PICTURES = sums, classes  # each under its function's name

@@ -1,18 +1,11 @@
 """The picture of lesson 09: where the weights belong that are kept."""
 
-from pathlib import Path
-
 import numpy as np
 
 from common.catalog import inputs, reference
 from common.report import canvas
 from common.report.canvas import INK, MUTED, ORANGE, SKY, VERMILION
 from common.report.cells import box, frame, label, outline, titled
-
-
-def draw(folder: Path) -> list[Path]:
-    """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, places)
 
 
 def places():
@@ -43,3 +36,6 @@ def places():
     titled(axes, "weights of 16 columns of B (rows) along k: what is kept, and whose bits say where it is")
     frame(axes, (-7.2, 39.3), (17.8, -0.6), equal=False)
     return figure
+
+
+PICTURES = (places,)  # each under its function's name
