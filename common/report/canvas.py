@@ -56,10 +56,9 @@ def gridded(axes: Any, axis: str = "both") -> None:
     axes.set_axisbelow(True)
 
 
-def save_all(folder: Path, *pictures: Callable[[], Figure], **named: Figure) -> list[Path]:
-    """Draw and :func:`save` pictures under the names of their functions, and those ``named``."""
-    found = [save(picture(), folder / picture.__name__) for picture in pictures]
-    return found + [save(figure, folder / name) for name, figure in named.items()]
+def save_all(folder: Path, *pictures: Callable[[], Figure]) -> list[Path]:
+    """Draw and :func:`save` pictures under the names of their functions."""
+    return [save(picture(), folder / picture.__name__) for picture in pictures]
 
 
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:

@@ -23,7 +23,7 @@ from common.explain.faults import Fault
 from common.machine_code.summaries import Summary
 
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
-MAX_SECONDS = 4.0  # that launches are repeated for, to time them
+MAX_SECONDS = 1.5  # that launches are repeated for, to time them
 
 # --- answers ---
 

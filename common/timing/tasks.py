@@ -74,8 +74,7 @@ def time_task(task: messages.Time) -> StepResult:
         cuda.synchronize()
         prepare_ms = _cold(bench.prepare)
         first_launch_ms = _cold(bench.launch)
-        long_ms = timing.LONG_MS if task.most_seconds == timing.MAX_SECONDS else timing.LONG_IN_SHORT_MS
-        measured = stopwatch.measure(bench.launch, max_seconds=task.most_seconds, long_ms=long_ms)
+        measured = stopwatch.measure(bench.launch, max_seconds=task.most_seconds)
         beside, lacking = None, None
         if task.beside and peers.available():
             beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)

@@ -23,7 +23,7 @@ from common.run.messages import Timing as Timing
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
 MIN_REPEATS, MIN_PAIRS = 10, 6
-FEW_REPEATS, LONG_MS, LONG_IN_SHORT_MS = 3, 300.0, 100.0  # of a launch that takes longer, or in `make all`
+FEW_REPEATS, LONG_MS = 3, 100.0  # of a launch that takes longer
 WARM_UP_SECONDS, SETTLED_BY_SECONDS = 0.1, 1.0  # at least, and at most
 SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
 BATCH, BATCH_SECONDS = 5, 1.0  # launches that are queued together, and how long they last at most
@@ -48,16 +48,15 @@ def summarise(samples_ms: list[float]) -> Timing:
 def collect(
     sample: Callable[[int], list[float]], clock: Callable[[], float] = time.perf_counter,
     target_error: float = TARGET_ERROR, min_repeats: int = MIN_REPEATS, max_seconds: float = MAX_SECONDS,
-    long_ms: float = LONG_MS,
 ) -> Timing:  # fmt: skip
     """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known to ``target_error`` and
-    ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or ``max_seconds`` have passed."""
+    ``min_repeats`` are in (of a launch longer than LONG_MS: FEW_REPEATS), or ``max_seconds`` have passed."""
     samples: list[float] = []
     deadline = clock() + max_seconds
     while True:
         samples += sample(BATCH)
         timing = summarise(samples)
-        enough = min(min_repeats, FEW_REPEATS) if timing.median_ms > long_ms else min_repeats
+        enough = min(min_repeats, FEW_REPEATS) if timing.median_ms > LONG_MS else min_repeats
         if len(samples) >= enough and (timing.median_error <= target_error or clock() >= deadline):
             return timing
 
