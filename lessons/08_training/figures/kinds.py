@@ -108,7 +108,7 @@ def of_epilogue(record, preset, step, epilogue, way):
     """Milliseconds of a step with an epilogue: ``fused``, ``separate`` (two kernels), or ``eager`` (PyTorch)."""
     found = _epilogue(record, preset, step, epilogue)
     pair = found and getattr(found, "alone" if way == "fused" else way)
-    return figures.in_ms(pair.first.median_ms) if pair else None
+    return figures.Figure(pair.first.median_ms, figures.milliseconds(pair.first.median_ms)) if pair else None
 
 
 @kind("saved")
