@@ -282,9 +282,6 @@ def test_the_markers_of_machine_code(code):
     assert inline("kernel conv2d_naive useful") == "28"
     assert inline("kernel conv2d_naive occupancy") == "43.8"
     assert inline("kernel gemm_naive total") == "?"
-    # 121 GFLOP / 2 * 58 / 16 / 32
-    wanted = problems.preset("ece408-layer2").flops / 2 * 58 / 16 / 32 / 1e9
-    assert inline("warps ece408-layer2 conv2d_naive") == f"{wanted:#.3g}"
     with pytest.raises(ValueError, match=r"key 'weather' is unknown: keys are .*total"):
         inline("kernel conv2d_naive weather")
 
