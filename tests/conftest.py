@@ -44,12 +44,6 @@ QUICK = (
 )  # fmt: skip
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: some tests wait for time to pass, or for a process."""
-    return device.processors() + 1
-
-
 def pytest_report_header() -> str:
     return "all cases" if os.environ.get("WORKBOOK_ALL") else f"cases of {DAY} (WORKBOOK_DAY; WORKBOOK_ALL=1: all)"
 

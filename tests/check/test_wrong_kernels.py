@@ -136,7 +136,7 @@ def test_a_kernel_that_says_too_little_is_named(entry):
         mutants.read("gemm_one_thread_each", "gemm_x", **entry)
 
 
-@pytest.mark.parametrize("base", some(BASES, 7, 2))
+@pytest.mark.parametrize("base", some(BASES, 14, 2))
 def test_a_base_is_right_and_meets_no_expectation(base):
     kernel = mutants.read(base, f"{base}_unchanged", mistake="Nothing.", shown={"class": "none"})
     for problem in RAGGED[kernel.ladder][:2]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from sampling import one_of_each
 
 from common.catalog import catalog, exercises, shipped, sources, store
 from common.edit import history
@@ -122,7 +123,7 @@ def test_without_git_a_deleted_file_comes_back(call, lessons, name):
 
 
 @GIT
-@pytest.mark.parametrize("name", ["05.1", "predict_worked_example.py"])
+@pytest.mark.parametrize("name", one_of_each(["05.1", "predict_worked_example.py"], lambda _: "an exercise"))
 def test_an_exercise_is_kept_when_it_is_graded_and_reset_alone(call, lessons, git, monkeypatch, name):
     monkeypatch.setattr(exercises.State, "remember", lambda *_: None)
     path = lessons / "05_implicit_gemm" / "exercises" / "predict_worked_example.py"

@@ -34,7 +34,7 @@ LAUNCH = "def launch(a, b, c):\n"
 KERNELS = [one for one in exercises.everything() if one.kind != "predict"]
 TRIED = some(KERNELS, 40, 1)  # what costs seconds each
 WRONG = store.read_toml(Path(__file__).parent / "wrong_answers.toml")["wrong"]
-WRONG_TRIED = some(range(len(WRONG)), 40, 4)
+WRONG_TRIED = some(range(len(WRONG)), 80, 3)
 
 
 def solved(name=ONE):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sampling import one_of_each, some_days
 
 from common.catalog import catalog, problems
 from common.run.messages import Paired, Timing
@@ -52,7 +53,7 @@ def load(name):
 SMALL = problems.Conv3d(N=1, C=3, D=1, H=3, W=3, K=5, T=1, R=2, S=1)
 
 
-@pytest.mark.parametrize("name", ["conv3d_implicit_gemm_precomputed", "hconv3d_mma"])
+@pytest.mark.parametrize("name", one_of_each(["conv3d_implicit_gemm_precomputed", "hconv3d_mma"], lambda _: "a step"))
 def test_every_epilogue_finds_the_same_fused_and_in_a_kernel_of_its_own(name, monkeypatch):
     monkeypatch.setattr(peers, "available", lambda: False)
     problem, watch = problems.on_ladder(catalog.find(name).ladder, SMALL), Watch()
@@ -97,7 +98,9 @@ def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
 # --- sums of int8 ---
 
 
-@pytest.mark.parametrize(("name", "N"), [("igemm_mma", 44), ("igemm_mma", 40), ("igemm_wgmma", 40)])
+@pytest.mark.parametrize(
+    ("name", "N"), one_of_each([("igemm_mma", 44), ("igemm_mma", 40), ("igemm_wgmma", 40)], lambda _: "a step")
+)
 def test_a_product_becomes_int8_alike_in_its_kernel_and_in_one_of_its_own(name, N, monkeypatch):
     monkeypatch.setattr(peers, "available", lambda: False)
     problem, watch, made = problems.from_shape("igemm", {"M": 19, "N": N, "K": 160}), Watch(), {}
@@ -163,6 +166,7 @@ class Tensor(SimpleNamespace):
         return self
 
 
+@some_days("a pair with two of PyTorch's")
 def test_a_pair_of_convolutions_is_timed_with_its_own_first_half_and_with_two_of_pytorch_s(monkeypatch):
     called, watch, problem = [], Watch(), problems.on_ladder("hconv3d", replace(SMALL, N=33))
 

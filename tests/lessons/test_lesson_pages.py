@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling import some
+from sampling import some, some_days
 
 from common.catalog import catalog, inputs, problems, reference
 from common.report import canvas, traces
@@ -145,6 +145,7 @@ def traced(name, shape, watched=()):
     return found.main
 
 
+@some_days("a fragment")
 def test_the_fragment_of_the_page_is_the_step_s():
     """Each lane's elements of A in their order, against what hgemm_mma reads."""
     names = {name: value for defined in run(TENSOR).values() for name, value in defined.items()}

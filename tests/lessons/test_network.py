@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import texts
 from processes import python
-from sampling import some
+from sampling import some, some_days
 
 from tests.lessons import network_oracle as oracle
 
@@ -186,6 +186,7 @@ QUICK = ("max_pool", "max_pool_relu_backward", "momentum_sgd", "next_batch", "re
 SLOW = ("conv_relu_pool", "filter_gradient", "head", "input_gradient", "weight_gradients")
 
 
+@some_days("kernels of the network")
 def test_the_kernels_compile_and_nothing_is_float64():
     names = [*QUICK, *some(SLOW, len(SLOW) + 1, 1)]
     launched, found = json.loads(python("-c", COMPILED, json.dumps(names)).stdout)

@@ -7,7 +7,7 @@ import pytest
 import texts
 from msgspec.structs import replace
 from processes import python
-from sampling import one_of_each, some
+from sampling import one_of_each, some, some_days
 
 from common.catalog import catalog, device, lessontext, problems, schema, sources
 from common.check import compiling, run
@@ -131,6 +131,7 @@ def scratch(write):
     return write("01_scratch/hgemm_scratch.py", TEXTS["scratch"])
 
 
+@some_days("one capability")
 def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
     (launch,) = codegen.launches(catalog.load(scratch, "hgemm"), problems.PRESETS["tiny-hgemm"])
     found = codegen.ptx(launch, ["9.0a", "9.0"])
@@ -146,6 +147,7 @@ def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
     assert [*map(str, launch.signature.args)] == ["array(float16, 2d, C)"] * 3
 
 
+@some_days("required")
 def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     step = catalog._header(scratch)
     assert step.requires == "9.0a"
@@ -162,6 +164,7 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
 
 
+@some_days("clusters")
 def test_kernels_that_declare_clusters_are_launched_in_clusters():
     found = json.loads(python("-c", TEXTS["clusters"], env=device.environment(False)).stdout)
 

@@ -258,7 +258,7 @@ def in_an_order(names):
     return one_of_each([(name, order) for name in names for order in ("forward", "backward")], lambda case: case[0])
 
 
-@pytest.mark.parametrize(("name", "order"), in_an_order(WRONG))
+@pytest.mark.parametrize(("name", "order"), some(in_an_order(WRONG), 4))
 def test_what_is_wrong_is_found_at_its_line(write, name, order):
     changes, kind, start = WRONG[name]
     text = changed(RIGHT.read_text(encoding="utf-8"), changes)
