@@ -144,7 +144,7 @@ def test_sums_stay_in_registers_and_it_takes_no_more_than_the_first_convolution_
     problem = on_ladder("hconv3d", Conv3d(N=1, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1))
     shapes = *(shape for shape, _ in problem.operands), (256, 1, 1, 1, 64), (*problem.output_shape[:4], 256)
     x, filt, between, second, y = (np.empty(shape, np.float16).view(capture.HostArray) for shape in shapes)
-    with codegen._recording(seen := []):
+    with codegen._recording() as seen:
         prepared = step.prepare(filt, problem)
         step.launch(x, prepared, between, problem.geometry)
         conv_pair.launch(x, prepared, second, y, problem.geometry, conv_pair.relu())
