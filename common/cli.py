@@ -13,7 +13,18 @@ from contextlib import ExitStack, suppress
 
 from common.catalog import device
 from common.check import compiling, run
-from common.commands import arguments, bench, edits, exercising, inspecting, lessons, pictures, scripts, steps
+from common.commands import (
+    arguments,
+    bench,
+    changed,
+    edits,
+    exercising,
+    inspecting,
+    lessons,
+    pictures,
+    scripts,
+    steps,
+)
 from common.commands.console import UNREAD, UNUSABLE, blame, discard, tell
 from common.run import isolate
 from common.timing import tools
@@ -28,7 +39,7 @@ _COMMANDS = {
     "check": (steps.check, "check that steps compute the right values, without races or unset reads",
               "steps --file --json --sim --shape --seed --full --record"),
     "time": (steps.time, "time steps on the GPU", "steps --file --json --problem"),
-    "all": (lessons.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
+    "all": (changed.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
     "diff": (steps.diff, "show what differs between two steps, docstrings left out", "old new?"),
     "ship": (steps.ship, "declare helpers and exercises, as they are, the shipped ones (for maintainers)", ""),
     "inspect": (inspecting.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",

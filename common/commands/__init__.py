@@ -13,5 +13,6 @@ Module by module:
     scripts       run: a program of anybody's, in the tracer
     exercising    grade, hint
     pictures      charts, book
-    lessons       a lesson: run, watched; all: what changed is checked and timed, what follows from it drawn
+    lessons       a lesson: run, watched
+    changed       all: what has changed is checked, timed and drawn
 """

@@ -318,7 +318,7 @@ def worth(record: Record, *slugs: str) -> Table:
         if gain is None:
             lacking.append(f"`{step.name}` on {preset}")
             continue
-        timed.append(record.rows(preset)[step.name])
+        timed.append((preset, step.name))
         before = figures.origin(step) or ""
         idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
         factors = [_factor(card, preset, step.name, before) for card in cards]
@@ -328,7 +328,9 @@ def worth(record: Record, *slugs: str) -> Table:
         raise UnmeasuredError("any step and the one it grew from")
     header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
     header += ["waited for", "waits for"]
-    note = f"Medians on one {machine(record, timed)}; waits by the hardware counters of the {record.gpu_name}."
+    measured = ([row for one in timed if (row := card.row(*one))] for card in cards)
+    places = " and one ".join(machine(card, its) for card, its in zip(cards, measured, strict=True) if its)
+    note = f"Medians on one {places}; waits by the hardware counters of the {record.gpu_name}."
     note += f" Not measured beside the step they grew from: {', '.join(lacking)}." if lacking else ""
     return Table(header, rows, note, left=[*header[:3], *header[-2:]])
 

@@ -17,7 +17,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, console, edits, exercising, lessons, parts, pictures
+from common.commands import arguments, bench, changed, console, edits, exercising, lessons, parts, pictures
 from common.edit import history
 from common.grade import folders, grade
 from common.machine_code import successor
@@ -260,7 +260,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     ):  # fmt: skip
         note(module, name, 0)
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
-    note(lessons, "check_changed", ([], []))
+    note(changed, "check_changed", ([], []))
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
     note(bench, "measure_rows", [])

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
-from common.commands import lessons, parts, verdicts
+from common.commands import changed, parts, verdicts
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
@@ -257,9 +257,9 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
 
     monkeypatch.setattr(run, "Checking", Checking)
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
-    monkeypatch.setattr(lessons.edits, "keep", lambda _: None)
+    monkeypatch.setattr(changed.edits, "keep", lambda _: None)
     for _ in range(2):
-        found, _ = lessons.check_changed(steps, {}, None, fresh=False)
+        found, _ = changed.check_changed(steps, {}, None, fresh=False)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
@@ -295,12 +295,12 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
             )
 
     monkeypatch.setattr(run, "Checking", Checking)
-    monkeypatch.setattr(lessons.Record, "open", lambda *_: record)
+    monkeypatch.setattr(changed.Record, "open", lambda *_: record)
     monkeypatch.setattr(measuring, "measure", measure)
     monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
-    for owner, name in ((verdicts, "print_checks"), (benches.Rows, "show"), (lessons.edits, "keep")):
+    for owner, name in ((verdicts, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
         monkeypatch.setattr(owner, name, lambda *_: None)
-    found, timed = lessons.check_changed(steps, {}, (device.Gpu(**GPU), ROOM), fresh=True)
+    found, timed = changed.check_changed(steps, {}, (device.Gpu(**GPU), ROOM), fresh=True)
     assert did == [
         ["compile", *(step.name for step in steps)],
         ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],
