@@ -109,8 +109,9 @@ def find(name: str, root: Path = LESSONS) -> Step:
     """The step or experiment called ``name``; raises CatalogError, with the names nearest to it, if there is none."""
     known = {step.name: step for step in everything(root)}
     if name not in known:
-        near = ", ".join(difflib.get_close_matches(name, known, 3)) or "python -m common list names them all"
-        raise CatalogError(f"step {name!r} is unknown: steps are {near}")
+        near = ", ".join(difflib.get_close_matches(name, known, 3))
+        nearest = f"the nearest are {near}; " if near else ""
+        raise CatalogError(f"step {name!r} is unknown: {nearest}python -m common list names all steps")
     return known[name]
 
 

@@ -67,7 +67,7 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
         return codes.held(drawn, problem.input_dtype)
 
     x, weight = _repeated(draw, problem.input_shape), _repeated(draw, problem.weight_shape)
-    if one_sign:
+    if one_sign:  # that of each filter is drawn: the highest bit of an element
         filters = np.moveaxis(weight.view(np.uint16), problem.arrays[1].index(_common(problem, 1, 2)), -1)
         filters ^= (rng.integers(0, 1, filters.shape[-1], np.int16, endpoint=True) == 0).astype(np.uint16) << 15
     return x, pruned(weight, algorithm)

@@ -30,7 +30,6 @@ OUTPUTS = 1 << 22  # of one launch, at most: bounds the memory on both sides
 
 BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
 SAMPLES, LARGE_SAMPLES = 20_000, 300
-PERIOD = 1_000_003  # elements, a prime: operands of more than 2^31, which the host draws too slowly, repeat so many
 
 
 # --- the right answers ---
@@ -245,7 +244,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     """Every element of the output written and finite, sampled ones and the corners exact."""
     bench, rng = Bench(module, problem), np.random.default_rng(0)
     for guarded in (bench.x, bench.weight):
-        drawn = codes.held(rng.choice(numbers(problem), PERIOD), guarded.dtype)
+        drawn = codes.held(rng.choice(numbers(problem), inputs.POOL), guarded.dtype)
         fill[grid(guarded.size)](arrays.bits(guarded.array.reshape(guarded.size)), cuda.to_device(arrays.bits(drawn)))
     if getattr(module, "ALGORITHM", None) == reference.PRUNED:
         prune[grid(bench.weight.size)](bench.weight.array)

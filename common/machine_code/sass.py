@@ -18,13 +18,6 @@ from common.catalog.limits import WARP
 MULTIPLY_LOOP = "multiply loop"
 LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
 # The same in fewer words, for tables of a step's loop.
-GROUPS = {
-    "multiply-adds": ("multiply-add",),
-    "memory": (*LOADS_AND_STORES, "constant load"),
-    "integer": ("integer and address",),
-    "other": ("float", "control", "other"),
-}
-
 # What an instruction is for. FFMA multiplies and adds; a float64 accumulator shows as DADD, as its product is still
 # float32. HMMA and IMMA do so for a whole warp, on tensor cores, HGMMA, IGMMA and QGMMA for four.
 _MEMBERS = {
@@ -174,12 +167,6 @@ def mix(counts: dict[str, int]) -> dict[str, int]:
     for name, count in counts.items():
         total[classify(name)] += count
     return {what: total[what] for what in CLASSES if total[what]}
-
-
-def by_group(counts: dict[str, int]) -> dict[str, int]:
-    """Instructions of each of GROUPS, from counts by name."""
-    total = mix(counts)
-    return {group: sum(total.get(what, 0) for what in classes) for group, classes in GROUPS.items()}
 
 
 def multiply_adds(counts: dict[str, int]) -> int:

@@ -291,9 +291,8 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
 
 def of_libdevice(name: str) -> Callable[..., Any] | None:
     """The function of this name in NVIDIA's libdevice, on lanes; None if it is not known."""
-    plain = re.sub(
-        "^fast_|_r[nzud]$", "", name
-    )  # how a result is rounded: the difference is one bit, and is not told
+    # without how a result is rounded: the difference is one bit, and is not told
+    plain = re.sub("^fast_|_r[nzud]$", "", name)
     single = plain.startswith(_SINGLE)
     known = _LIBDEVICE.get(plain) or function(plain)
     if known is None and plain.endswith("f"):

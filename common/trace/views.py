@@ -78,6 +78,8 @@ class View:
 
     def load(self, state: State, index: Any, line: int) -> Any:
         if type(index) is str:
+            if not self.dtype.names:
+                raise state.error(line, f"{self.name} has no field {index!r}: its elements are {self.dtype}")
             return self.storage.of_all(state, self, index, line)
         place, wrong = self.place(state, index, line, "read")
         return place if type(place) is View else self.storage.read(state, self, place, 1, wrong, line)[0]
