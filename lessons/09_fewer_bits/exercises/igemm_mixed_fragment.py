@@ -1,8 +1,9 @@
 """Exercise 09.2, find the bug: a fragment in another order.
 
-A warp multiplies 16 x 32 of A by 32 x 8 of B, straight from global memory. Of A a lane holds four registers, four
-values each. One of the two fragments has its registers in another order than the instruction: the docstring of
-mma_m16n8k32_s8, in lessons/toolkit/mma.py, says what a lane holds of each. Change one line.
+A warp multiplies 16 x 32 of A by 32 x 8 of B, straight from global memory, in lesson 06's helpers/one_warp.py. Of A a
+lane holds four registers of four values each; group = lane // 4, member = lane % 4. One of the two fragments has its
+registers in another order than the instruction: the docstring of mma_m16n8k32_s8, in lessons/toolkit/mma.py, says
+what a lane holds of each. Change one line.
 Grade: python -m common grade 09.2
 """
 
