@@ -2,9 +2,9 @@
 
 Which shapes, is data: ``shapes.toml``, chosen so that every wrong kernel that is known fails at one, and that each
 extent, stride, padding and dilation is far out at one; ``full.toml`` has those of ``check --full``. A few are drawn
-anew each time. All cases of an engine run in one process on one imported module: what a step keeps from one to the
-next shows. The tracer runs every block in lockstep, and alone sees what is unsound; the GPU runs the kernel as
-compiled, at more and larger shapes.
+anew each time. The cases of an engine run on one imported module, or if the machine has nothing else to do in a few
+parts side by side: what a step keeps from one case to the next shows. The tracer runs every block in lockstep, and
+alone sees what is unsound; the GPU runs the kernel as compiled, at more and larger shapes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
 class Case:
     """One shape for one engine. ``special``: operands of that kind of :data:`common.catalog.inputs.SPECIAL` besides
     integers, or normals in their place. ``small``: the step is told that the card has :data:`FEW` multiprocessors.
-    ``wide``: the tracer takes a narrower shape if no grid is as wide."""
+    ``wide``: the tracer takes a narrower shape if no grid is as wide. ``follows``: its module is asked for the case
+    before it first."""
 
     problem: Problem
     engine: Engine
@@ -55,6 +56,7 @@ class Case:
     special: str = ""
     wide: bool = False
     small: bool = False
+    follows: bool = False
 
     def fields(self) -> dict[str, Any]:
         """What a check's task says of it beside the file and the shape; ``seconds`` is its limit, if no usual one."""
@@ -62,7 +64,7 @@ class Case:
         long = self.depth == "large" or (self.engine, self.depth) == ("gpu", "thorough")
         long = long or (self.engine == "traced" and multiply_adds(self.problem) > TRACED_FROM)
         told = {**vars(self), "seconds": LONG_SECONDS if long else None}
-        del told["problem"]
+        del told["problem"], told["follows"]
         return told
 
 
@@ -89,9 +91,10 @@ def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
         if set(marks) - {depth, special, "small", "wide", "gpu"}:
             allowed = "marks must be a depth, operands, small, wide or gpu"
             raise ValueError(f"{SHAPES.name}, {ladder}: {line!r}: {allowed}")
-        for text in texts.split(" then "):
+        for number, text in enumerate(texts.split(" then ")):
             problem, small = problems.parse_shape(ladder, text), "small" in marks
-            found.append((Case(problem, "traced", depth, 0, special, "wide" in marks, small), "gpu" in marks))
+            case = Case(problem, "traced", depth, 0, special, "wide" in marks, small, number > 0)
+            found.append((case, "gpu" in marks))
     return tuple(found)
 
 

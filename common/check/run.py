@@ -32,6 +32,7 @@ TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
+MOST_PARTS = 4  # of a step's traces, each of which has the kernels translated anew
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
 
@@ -69,9 +70,10 @@ class Checking:
         timed: Iterable[tuple[Step, str]] = (),
     ) -> None:  # fmt: skip
         self._checks: dict[Step, _StepCheck] = {}
+        parts = min(MOST_PARTS, device.workers() // max(1, len(steps))) or 1
         for step in steps:
             one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
-            one.lay_out(seed, full, step.name in brief, compiled)
+            one.lay_out(seed, full, step.name in brief, compiled, parts)
         self._pool, self._gpu = isolate.Pool(), ThreadPoolExecutor(1)
         if not without_gpu:
             cache.prune(kernelcache.FOLDER)
@@ -111,12 +113,6 @@ class Checking:
         self._pool.stop.set()
         self._gpu.shutdown(wait=True, cancel_futures=True)
         self._pool.__exit__()
-
-
-def compile_ahead(pairs: list[tuple[Step, str]]) -> None:
-    """Compile the kernels of steps on presets for this GPU, on all processors, as far as they can be without it."""
-    with Checking([], False, timed=pairs) as compiling:
-        compiling.wait(*(step for step, _ in pairs))
 
 
 def _shapes(pairs: Iterable[tuple[Step, str]]) -> dict[Step, list[dict[str, int]]]:
@@ -163,8 +159,8 @@ class _StepCheck:
     compiled: Future[Any] | None = None  # ahead, for the GPU
     hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
 
-    def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
-        """Lay out what is done, as :class:`Checking` says: compilations, traces, launches on the GPU."""
+    def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool, parts: int) -> None:
+        """Lay out what is done, as :class:`Checking` says: compilations, traces in ``parts``, launches on the GPU."""
         step, gpu, shape = self.step, not self.without_gpu, self.shape
         if shape and not gpu and plan.too_large(shape):
             return
@@ -180,12 +176,14 @@ class _StepCheck:
                 [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
             )
         repeats = {"gpu": messages.REPEATS, "traced": 1}  # a trace has no races to catch by repeating
-        checks = [
-            _check(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine]) for case in cases
-        ]
-        for on_gpu in (False, True):
-            if line := [task for task in checks if task.on_gpu == on_gpu]:
-                self.lines.append(sorted(line, key=_is_large))
+        lines: list[Line] = [[] for _ in range(parts)]
+        on_gpu: Line = []
+        turn = -1
+        for case in cases:
+            task = _check(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine])
+            turn += not (task.on_gpu or case.follows)
+            (on_gpu if task.on_gpu else lines[turn % parts]).append(task)
+        self.lines += filter(None, [*lines, sorted(on_gpu, key=_is_large)])
 
     def start(self, pool: ThreadPoolExecutor, stop: threading.Event, on_gpu: bool) -> None:
         """Start the GPU's line, or the others."""

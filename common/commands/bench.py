@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -63,10 +63,11 @@ class Rows:
         record.start_run()
 
     def take(
-        self, pairs: list[tuple[Step, str]], presets: Sequence[str] = (), ceilings: bool = False
-    ) -> Iterator[tuple[str, Any]]:
+        self, pairs: list[tuple[Step, str]], presets: Sequence[str] = (), ceilings: bool = False,
+        ready: Callable[[Step], object] | None = None,
+    ) -> Iterator[tuple[str, Any]]:  # fmt: skip
         """Measure, as :func:`common.timing.measuring.measure` does, and write it."""
-        with closing(measuring.measure(pairs, None, presets, ceilings, self.quick)) as found:
+        with closing(measuring.measure(pairs, None, presets, ceilings, self.quick, ready)) as found:
             for kind, one in found:
                 if kind == "ceilings":
                     self.record.set_ceilings(one, timing.MEASURE_VERSION)
@@ -110,11 +111,11 @@ def measure_rows(
     expected = [*["ceilings"] * with_ceilings, *pairs, *presets]
     if not expected:
         return []
-    console.tell("[dim]compiling kernels ahead[/]")
-    run.compile_ahead(pairs)
     rows = Rows(record, quick=False)
-    for _ in console.progress("time", rows.take(pairs, presets, with_ceilings), expected, line):
-        pass
+    with run.Checking([], False, timed=pairs) as compiling:
+        found = rows.take(pairs, presets, with_ceilings, compiling.wait)
+        for _ in console.progress("time", found, expected, line):
+            pass
     rows.show()
     if libraries and not peers.available():
         console.tell(peers.HOW_TO_GET)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +30,23 @@ WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each launch
 
 
 def measure(
-    pairs: Pairs, file: Path | None = None, libraries: Iterable[str] = (), ceilings: bool = False, quick: bool = False
-) -> Generator[tuple[str, Any], None, None]:
+    pairs: Pairs, file: Path | None = None, libraries: Iterable[str] = (), ceilings: bool = False,
+    quick: bool = False, ready: Callable[[Step], object] | None = None,
+) -> Generator[tuple[str, Any], None, None]:  # fmt: skip
     """Measure on the GPU; raises NoGpuError without one.
 
     Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
     preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
     timed while the clock was far below that of most; and a step that requires another GPU, as refused with the
-    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library.
+    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library. ``ready`` waits
+    for a step's kernels.
     """
     device.require_gpu("timing")
     able = [pair for pair in pairs if not beyond(pair[0])]
     if ceilings:
         yield "ceilings", measure_device()[1]
     outcomes: list[Outcome] = []
-    for outcome in _timed(able, file, quick):
+    for outcome in _timed(able, file, quick, ready):
         outcomes.append(outcome)
         yield "step", outcome
     for preset in libraries:
@@ -60,25 +62,30 @@ def measure(
             yield "step", Outcome.of(step, problems.preset(preset), preset, refused)
 
 
-def _timed(pairs: Pairs, file: Path | None, quick: bool) -> Iterator[Outcome]:
+def _timed(
+    pairs: Pairs, file: Path | None, quick: bool, ready: Callable[[Step], object] | None = None
+) -> Iterator[Outcome]:
     presets = list(dict.fromkeys(preset for _, preset in pairs))
     pairs = sorted(pairs, key=lambda pair: presets.index(pair[1]))
     most = QUICK_SECONDS if quick else timing.MAX_SECONDS
-    tasks = [
-        messages.Time(
-            **at(step, problems.preset(preset), file), preset=preset, most_seconds=most,
-            beside="" if quick else _beside(step, problems.preset(preset)),
-        )
-        for step, preset in pairs
-    ]  # fmt: skip
-    return _outcomes(pairs, tasks)
+
+    def tasks() -> Iterator[messages.Time]:
+        for step, preset in pairs:
+            if ready:
+                ready(step)
+            problem = problems.preset(preset)
+            beside = "" if quick else _beside(step, problem)
+            yield messages.Time(**at(step, problem, file), preset=preset, most_seconds=most, beside=beside)
+
+    return _outcomes(pairs, tasks())
 
 
-def _outcomes(pairs: Pairs, tasks: Sequence[messages.ShapeTask[StepResult]]) -> Iterator[Outcome]:
+def _outcomes(pairs: Pairs, tasks: Iterable[messages.ShapeTask[StepResult]]) -> Iterator[Outcome]:
     """What came of each pair's task, with the size that ran, which may be smaller than the preset's."""
     results = isolate.run(tasks, False, TIME_SECONDS)
-    for (step, preset), task, (_, result) in zip(pairs, tasks, results, strict=False):
-        yield Outcome.of(step, problems.from_shape(step.ladder, result.shape or task.shape), preset, result)
+    for (step, preset), (_, result) in zip(pairs, results, strict=False):
+        shape = result.shape or problems.preset(preset).shape()
+        yield Outcome.of(step, problems.from_shape(step.ladder, shape), preset, result)
 
 
 def at_a_low_clock(outcomes: list[Outcome]) -> Pairs:

@@ -29,7 +29,7 @@ from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global, Record
 from common.trace.shared import Local, Shared
 from common.trace.state import Launch, Mask, State, TraceError
-from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
+from common.trace.values import FLOAT32, Range, Value, choose, dtype_of, truth, uniform
 from common.trace.views import View
 
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
@@ -284,7 +284,7 @@ class Executor(State):
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
         """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
         zero = b == 0
-        if not np.any(zero):
+        if not (zero if uniform(b) else zero.any()):
             return function(a, b)
         if "f" in (dtype_of(a).kind, dtype_of(b).kind):
             return function(np.float64(a) if type(a) is int else a, b)
@@ -297,10 +297,30 @@ class Executor(State):
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
 
+    def add_product(self, total: Any, at: Any, a: Any, i: Any, b: Any, j: Any, line: int) -> None:
+        """``total[at] += a[i] * b[j]``; of registers that all lanes have written, at once."""
+        if not self.ledger.recording and self.tainted is None and (place := _register(total, at)) is not None:
+            old, left, right = _whole(total, at), _whole(a, i), _whole(b, j)
+            alike = type(old) is type(left) is type(right) is np.ndarray and old.dtype is FLOAT32
+            if alike and left.dtype is FLOAT32 and right.dtype is FLOAT32:
+                total.storage.put(self, place, old + left * right, self.mask)
+                return
+        before = self.load(total, at, line)
+        product = values.mul(self.load(a, i, line), self.load(b, j, line))
+        self.store(total, at, self.multiply_add(values.add, before, product, line), line)
+
+
+def _whole(array: Any, index: Any) -> Any:
+    """What a register holds that a constant index names and that no lane lacks; else None."""
+    at = _register(array, index)
+    return None if at is None or array.storage.lacking else array.storage.values[at]
+
 
 def _register(array: View, index: Any) -> int | None:
     """Which register a constant index names, where the array is a local one with one axis."""
-    if type(array.storage) is not Local or type(index) is not int or array.ndim != 1 or type(array.start) is not int:
+    if type(index) is not int or type(array) is not View or type(array.storage) is not Local:
+        return None
+    if array.ndim != 1 or type(array.start) is not int:
         return None
     return array.start + index * array.strides[0] if 0 <= index < array.shape[0] else None
 

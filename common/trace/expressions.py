@@ -21,8 +21,9 @@ _INDICES = ("cuda.threadIdx", "cuda.blockIdx", "cuda.blockDim", "cuda.gridDim")
 
 class Expressions:
     """``pure(name)``: does a call of a free name read no memory, and need no line? ``home``: is it in the step's
-    file? If not, what it does is booked on the line that called it. ``ints``: free names, and counters of loops over
-    ranges of such, that are Python ints, one for all threads: their arithmetic, most of a kernel's, is Python's own.
+    file? If not, what it does is booked on the line that called it. ``ints``: free names, counters of loops over
+    ranges of such, and variables that are sums and the like of such, that are Python ints, one for all threads: their
+    arithmetic, most of a kernel's, is Python's own.
     ``narrow``: of `lessons.toolkit.narrow` only constants are such ints, and counters of loops that are written out;
     where arithmetic or a variable takes one, it has 32 bits."""
 
@@ -36,12 +37,13 @@ class Expressions:
         self.local = self.parameters | names(definition, ast.Store)
         inside = list(ast.walk(definition))
         stores = Counter(node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-        self.loops_of: dict[str, list[ast.expr]] = {}
+        self.values_of: dict[str, list[ast.For | ast.Assign]] = {}  # where a variable is set
         for node in inside:
-            if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
-                self.loops_of.setdefault(node.target.id, []).append(node.iter)
-        counters = {name for name, own in self.loops_of.items() if len(own) == stores[name]} - self.parameters
-        self.ints = (ints - self.local) | counters
+            match node:
+                case ast.For(target=ast.Name(name)) | ast.Assign(targets=[ast.Name(name)]):
+                    self.values_of.setdefault(name, []).append(node)
+        plain = {name for name, own in self.values_of.items() if len(own) == stores[name]} - self.parameters
+        self.ints = (ints - self.local) | plain
         self.drop_ints(set())
 
     def untraced(self, node: ast.stmt | ast.expr, what: str) -> TraceError:
@@ -154,6 +156,8 @@ class Expressions:
         return result
 
     def of_IfExp(self, node: ast.IfExp) -> str:  # noqa: N802
+        if self.is_int(node):
+            return f"({ast.unparse(node)})"
         test, then, otherwise = self.expression(node.test), self.kept(node.body), self.kept(node.orelse)
         if self.is_pure(node.body) and self.is_pure(node.orelse):
             return f"_choose({test}, {then}, {otherwise})"
@@ -174,9 +178,10 @@ class Expressions:
         return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
 
     def drop_ints(self, wrong: set[str]) -> None:
-        """These are no ints that all threads share, nor are counters of loops over ranges of them."""
+        """These are no ints that all threads share, nor is what is set by them."""
         self.ints -= wrong
-        more = {name for name in self.ints & self.loops_of.keys() if not all(map(self.is_count, self.loops_of[name]))}
+        set_here = self.ints & self.values_of.keys()
+        more = {name for name in set_here if not all(map(self.sets_int, self.values_of[name]))}
         if more:
             self.drop_ints(more)
 
@@ -195,7 +200,13 @@ class Expressions:
                 return self.is_int(left) and self.is_int(right)
             case ast.BinOp(left, ast.FloorDiv() | ast.Mod(), ast.Constant(value)):
                 return type(value) is int and value > 0 and self.is_int(left)
+            case ast.IfExp(ast.Compare(left, _, [right]), then, otherwise) if not self.narrow:
+                return all(map(self.is_int, (left, right, then, otherwise)))
         return False
+
+    def sets_int(self, node: ast.For | ast.Assign) -> bool:
+        """Is what a variable is set to such an int? In a narrow function only counters are."""
+        return self.is_count(node.iter) if isinstance(node, ast.For) else not self.narrow and self.is_int(node.value)
 
     def is_count(self, node: ast.expr) -> bool:
         match node:

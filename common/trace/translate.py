@@ -164,6 +164,11 @@ class Translator(Expressions):
             old = ast.copy_location(ast.Name(target.id, ast.Load()), node)
             self._assign(target, self.binary(node, old, node.op, node.value))
             return
+        match target, node.op, node.value:  # what main loops do most
+            case ast.Subscript(), ast.Add(), ast.BinOp(ast.Subscript() as left, ast.Mult(), ast.Subscript() as right):
+                parts = [*self.place(target), *self.place(left), *self.place(right)]
+                self._emit(f"_t.add_product({', '.join(parts)}, {line})")
+                return
         array, place = self.fresh("_v"), self.fresh("_v")
         self._emit(f"{array}, {place} = {', '.join(self.place(target))}")
         value = self.binary(node, f"_t.load({array}, {place}, {line})", node.op, node.value)

@@ -118,6 +118,15 @@ def invert(a: Value) -> Value:
     return ~widened(a)
 
 
+# what gives the same bits on narrower integers of one type as in 64 bits and cast back
+_AT_ONCE: dict[Any, Callable[..., Value]] = {
+    add: operator.add, sub: operator.sub, mul: operator.mul, floordiv: operator.floordiv, mod: operator.mod,
+    bit_and: operator.and_, bit_or: operator.or_, bit_xor: operator.xor, negative: operator.neg,
+    shift_left: operator.lshift, shift_right: operator.rshift, invert: operator.invert,
+}  # fmt: skip
+_CONSTANTS: dict[tuple[int, type], Value] = {}
+
+
 def truth(value: Value) -> Value:
     if uniform(value):
         return bool(value)
@@ -177,6 +186,8 @@ class Range(NamedTuple):
 
 
 def make_range(*ends: Value) -> Any:
+    if all(type(one) is int for one in ends):
+        return range(*ends)
     start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
     if not all(map(uniform, ends)):
         return Range(*unified(start, stop), signed(widened(step)))
@@ -212,17 +223,24 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
 def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> Callable[..., Value]:
     """The function as `lessons.toolkit.narrow` has it: of integers of type ``number`` it makes another, wrapped."""
     dtype = np.dtype(number)
+    at_once = _AT_ONCE.get(function)  # without a way through 64 bits
 
     def apply(*operands: Value) -> Value:
-        result = function(*operands)
-        return cast(result, dtype) if all(getattr(one, "dtype", None) == dtype for one in operands) else result
+        for one in operands:
+            if getattr(one, "dtype", None) is not dtype:
+                return function(*operands)
+        return at_once(*operands) if at_once else cast(function(*operands), dtype)
 
     return apply
 
 
 def narrow_constant(value: int, number: type[np.integer[Any]]) -> Value:
     """A constant as `lessons.toolkit.narrow` has it: of type ``number``, if it fits."""
-    return number(value) if np.iinfo(number).min <= value <= np.iinfo(number).max else value
+    found = _CONSTANTS.get((value, number))
+    if found is None:
+        limits = np.iinfo(number)
+        found = _CONSTANTS[value, number] = number(value) if limits.min <= value <= limits.max else value
+    return found
 
 
 def python_complex(real: Value = 0.0, imag: Value = 0.0) -> Value:

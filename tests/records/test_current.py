@@ -285,7 +285,7 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
         def wait(self, step):
             did.append(["wait", step.name])
 
-    def measure(pairs, file, libraries, ceilings, quick):
+    def measure(pairs, file, libraries, ceilings, quick, ready):
         assert quick
         did.append(["time", *(step.name for step, _ in pairs), ceilings])
         for step, preset in pairs:
@@ -318,13 +318,13 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
 def bench(record, monkeypatch):
     """Runs a bench on that record; returns what was measured."""
     monkeypatch.setattr(peers, "available", lambda: False)
-    monkeypatch.setattr(run, "compile_ahead", lambda *_: None)
+    monkeypatch.setattr(run, "_shapes", lambda _: {})
     monkeypatch.setattr(verdicts, "print_times", lambda *_: None)
 
     def bench(steps, fresh=False, **gpu):
         measured = []
 
-        def measure(pairs, file, libraries, ceilings, quick=False):
+        def measure(pairs, file, libraries, ceilings, quick=False, ready=None):
             if ceilings:
                 measured.append("ceilings")
                 yield "ceilings", CEILINGS
