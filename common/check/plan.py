@@ -33,6 +33,7 @@ DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled f
 MOST, MOST_TERMS, MOST_ON_GPU, TERMS_ON_GPU = 1 << 16, 1 << 10, 1 << 24, 1 << 13
 LARGEST_DRAWN, LARGEST_ON_GPU = 1 << 17, 1 << 27
 SPECIAL_UP_TO, SPECIAL_TERMS = 1 << 15, 256  # the same of a shape that special operands are tried at without a GPU
+_IN_TILES = 256  # times the multiply-adds of a drawn shape that tiles may make of it
 _FAR = 4096  # the longest extent
 _ROUND = sorted({2**a * 3**b for a in range(13) for b in range(8) if 2**a * 3**b <= _FAR})
 _MOST_WEIGHTS = 1 << 14  # what constant memory holds, beyond which a step may refuse; gathering them takes long
@@ -203,9 +204,15 @@ def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOS
         if shape := _draw(LADDERS[ladder].form, rng, most):
             problem = problems.on_ladder(ladder, shape)
             small = problem.flops <= 2 * most and math.prod(problem.weight_shape) <= _MOST_WEIGHTS
-            if small and problem.reduction <= terms:
+            if small and problem.reduction <= terms and _in_tiles(problem) <= _IN_TILES * most:
                 found.append(problem)
     return tuple(found)
+
+
+def _in_tiles(problem: Problem) -> int:
+    """Multiply-adds of a kernel that has all taps for each of its outputs, in tiles of at least 8 channels."""
+    channels = [problem.C, problem.K] if isinstance(problem, Conv2d | Convolution) else []
+    return math.prod([*problem.output_shape, problem.reduction, *(-(-8 // min(8, count)) for count in channels)])
 
 
 def _draw_extent(rng: random.Random, most: float) -> int:
