@@ -24,8 +24,11 @@ MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and
 TARGET_ERROR = 0.01
 MIN_REPEATS, MIN_PAIRS = 10, 6
 FEW_REPEATS, LONG_MS = 3, 100.0  # of a launch that takes longer
-WARM_UP_SECONDS, SETTLED_BY_SECONDS = 0.1, 1.0  # at least, and at most
-SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
+WARM_UP_SECONDS, SETTLED_BY_SECONDS, PAIR_SETTLED_BY_SECONDS = 0.1, 0.5, 0.2  # at least, and at most
+SETTLED, JITTER_SECONDS = (
+    0.01,
+    2e-6,
+)  # by which medians of two parts of the warm-up may differ: a share, or the host's
 BATCH, BATCH_SECONDS = 5, 1.0  # launches that are queued together, and how long they last at most
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
@@ -127,7 +130,7 @@ class Stopwatch:
                 return [float(start.elapsed_time(end)) for start, end in self._queue[: len(launches)]]
             self._lead *= 2
 
-    def _warm_up(self, *calls: Callable[[], object]) -> float:
+    def _warm_up(self, *calls: Callable[[], object], at_most: float = SETTLED_BY_SECONDS) -> float:
         """Call in turn until the medians of two parts of WARM_UP_SECONDS agree. The seconds of a turn."""
         began = end = time.perf_counter()
         before = math.inf
@@ -143,7 +146,7 @@ class Stopwatch:
                 end = time.perf_counter()
                 turns.append(end - start)
             median = statistics.median(turns)
-            if abs(median - before) <= SETTLED * median or end - began >= SETTLED_BY_SECONDS:
+            if abs(median - before) <= max(SETTLED * median, JITTER_SECONDS) or end - began >= at_most:
                 return median
             before = median
 
@@ -161,7 +164,7 @@ class Stopwatch:
 
     def measure_pairs(self, first: Callable[[], object], second: Callable[[], object], **limits: Any) -> Paired:
         """Time two launches in turn; both must have run before."""
-        self._warm_up(first, second)
+        self._warm_up(first, second, at_most=PAIR_SETTLED_BY_SECONDS)  # both meet the same clock
 
         def sample(swapped: bool) -> tuple[float, float]:
             times = self._times((second, first) if swapped else (first, second))
