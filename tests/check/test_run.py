@@ -45,6 +45,22 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
     assert [(fault.kind, fault.line) for fault in result.faults][:1] == [("raises", line)]
 
 
+@pytest.mark.parametrize("ladder", ["gemm", "dgrad"])
+def test_parts_of_a_check_have_all_its_traces_and_two_that_follow_each_other_stay_together(ladder):
+    step = next(one for one in catalog.everything() if one.ladder == ladder)
+    one, three = (run._StepCheck(step, True, None, None) for _ in range(2))
+    one.lay_out(3, False, False, compiled=False, parts=1)
+    three.lay_out(3, False, False, compiled=False, parts=3)
+    assert len(one.lines) == 1 and len(three.lines) == 3
+    assert sorted(map(str, one.lines[0])) == sorted(map(str, sum(three.lines, [])))
+    followers = [number for number, case in enumerate(plan.cases(ladder, True, 3)) if case.follows]
+    assert followers
+    for number in followers:
+        before, after = one.lines[0][number - 1 : number + 1]
+        (line,) = (line for line in three.lines if after in line)
+        assert line[line.index(after) - 1] == before
+
+
 @some_days("what does not compile")
 def test_what_does_not_compile_is_not_tried_any_further(write):
     # each launch takes its time, so that all cases together would take minutes

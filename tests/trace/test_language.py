@@ -12,6 +12,7 @@ from small_kernels import HEAD, file_of, sections, traced
 
 from common.catalog import inputs
 from common.catalog.problems import Gemm
+from common.trace import values
 from common.trace.state import TraceError
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -127,3 +128,35 @@ def test_what_a_launch_writes_on_the_host_is_read_by_its_kernel(write):
     found = traced(write("gemm_own.py", text), Gemm(M=4, N=32, K=8))
     assert (found.output[0] == 50).all()
     assert found.faults == []
+
+
+@pytest.mark.parametrize("number", [np.uint32, np.int32])
+def test_narrow_integers_wrap_around_as_64_bits_that_are_cast_back(number):
+    ends = np.iinfo(number)
+    numbers = [number(one) for one in (0, 1, 2, 7, 31, 32, 40, ends.max, ends.max - 1, ends.min, ends.max // 2)]
+    with np.errstate(all="ignore"):
+        for function in values._AT_ONCE:
+            narrow = values.narrowing(function, number)
+            for a in numbers:
+                for b in numbers[1:7]:
+                    given = (a,) if function in (values.negative, values.invert) else (a, b)
+                    as_arrays = [np.array([one]) for one in given]
+                    wanted = values.cast(function(*as_arrays), np.dtype(number))
+                    assert narrow(*given) == narrow(*as_arrays)[0] == wanted[0]
+                    assert narrow(*as_arrays).dtype == wanted.dtype == number
+
+
+@pytest.mark.parametrize("recording", [True, False])
+@pytest.mark.parametrize(("written", "missing"), [("total", "part"), ("part", "total"), ("total part", "")])
+def test_what_a_sum_of_products_adds_up_must_be_there(kernel, recording, written, missing):
+    arrays = "total, part = cuda.local.array(1, float32), cuda.local.array(1, float32)"
+    lines = [f"{name}[0] = float32(cuda.threadIdx.x)" for name in written.split()]
+    body = "\n".join([arrays, *lines, "total[0] += part[0] * part[0]", "c[0, cuda.threadIdx.x] = total[0]"])
+    found = kernel(body, recording=recording)
+    if missing:
+        assert any(fault.kind == "read-before-write" and f"{missing}[0]" in fault.what for fault in found.faults), (
+            found.faults
+        )
+    else:
+        assert found.faults == []
+        assert found.output[0].tolist() == [t + t * t for t in range(32)]
