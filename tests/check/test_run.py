@@ -51,8 +51,8 @@ def test_parts_of_a_check_have_all_its_traces_and_two_that_follow_each_other_sta
     one, three = (run._StepCheck(step, True, None, None) for _ in range(2))
     one.lay_out(3, False, False, compiled=False, parts=1)
     three.lay_out(3, False, False, compiled=False, parts=3)
-    assert len(one.lines) == 1 and len(three.lines) == 3
-    assert sorted(map(str, one.lines[0])) == sorted(map(str, sum(three.lines, [])))
+    assert [len(found.lines) for found in (one, three)] == [1, 3]
+    assert sorted(map(str, one.lines[0])) == sorted(str(task) for line in three.lines for task in line)
     followers = [number for number, case in enumerate(plan.cases(ladder, True, 3)) if case.follows]
     assert followers
     for number in followers:
