@@ -227,7 +227,8 @@ def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> 
 
     def apply(*operands: Value) -> Value:
         for one in operands:
-            if getattr(one, "dtype", None) is not dtype:
+            found = getattr(one, "dtype", None)
+            if found is not dtype and found != dtype:
                 return function(*operands)
         return at_once(*operands) if at_once else cast(function(*operands), dtype)
 
