@@ -44,29 +44,16 @@ def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Arr
     evidence, right = (
         Evidence(problem, x, weight, np.nonzero(mask), got[mask], expected) for mask in (wrong, got == expected)
     )
-    if (np.abs(evidence.got - evidence.expected) <= evidence.slack).mean() > 0.5:
-        return _by_a_place(evidence.some(_FEW))
+    if evidence.share(evidence.expected) > 0.5:
+        name = "bfloat16" if problem.output_dtype == UINT16 else "float16"
+        why = f"cut off, rounded twice or not to the even one, or kept in {name}"
+        return f"most by a unit in {name}'s last place: the sums are {why}"
     with np.errstate(all="ignore"):
         text, spilt = _simplest(evidence, right.some(2 * _FEW))
     place = where(problem, wrong)
     if not text:
         return place
     return f"{text}, {place}" if place and place not in text and spilt > 0.25 else text
-
-
-def _by_a_place(few: Evidence) -> str:
-    """What became of sums that are off by a unit in the last place of 16 bits."""
-    problem, sums = few.problem, few.table.sum(axis=1)
-    name = "bfloat16" if problem.output_dtype == UINT16 else "float16"
-    last = reference.last_place(problem, np.abs(sums))
-    if np.array_equal(few.got, np.trunc(sums / last) * last):
-        return f"by a unit in {name}'s last place: the sums are cut off, not rounded"
-    if (np.abs(sums) % last == last / 2).all():
-        return f"sums halfway between two numbers of {name} are not rounded to the even one"
-    twice = reference.stored(problem, sums.astype(np.float16).astype(np.float64))
-    if name == "bfloat16" and np.array_equal(few.got, twice):
-        return "the sums are rounded twice, to float16 first"
-    return f"most by a unit in {name}'s last place: the sums are cut off, or kept in {name}"
 
 
 def _simplest(evidence: Evidence, right: Evidence) -> tuple[str, float]:
@@ -398,8 +385,7 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
         for ignored in [[name] for name in given] + ([given] if len(given) > 1 else []):
             text = f"{' and '.join(ignored)} {'are' if len(ignored) > 1 else 'is'} taken as {neutral}"
             yield _read("x", 1 + len(ignored) / 10, text, **dict.fromkeys(ignored, str(neutral)))
-        # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
-        near = 1.4 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
+        near = 1.4 if kind == "pad" else 2.5
         for name in names:
             options = [(f"{name} + 1", geometry[name] + 1, near), (f"{name} - 1", geometry[name] - 1, near)]
             for form, value, cost in options + [(other, geometry[other], 2.0) for other in names]:

@@ -110,8 +110,7 @@ UNSOUND = {
 }
 
 _RACE_OF_ENGINES = (
-    "who frees the tile before it is filled or written again: wgmma_wait() by all that multiply it, tma_wait_read() "
-    "by who stores it, and then an arrival at the mbarrier that is waited for here"
+    "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
 )
 
 
