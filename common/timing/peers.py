@@ -51,6 +51,7 @@ class _Torch:
 
 torch: Any = _Torch()
 Variant = tuple[str, Callable[[], Any], Callable[[Any], Any] | None]
+_SEED = 2
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 
@@ -71,13 +72,13 @@ def available() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:
+def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str]) -> list[Library]:
     """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two. What
     runs out of the GPU's memory is named in ``lacking``. Results but TF32's are held to the error bound of the
     lessons' kernels, at random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
     problem = _theirs(problem)
-    library, require_precise = _library(problem), _oracle(problem, seed)
-    x, weight = _normals(problem, seed)
+    library, require_precise = _library(problem), _oracle(problem)
+    x, weight = _normals(problem)
     rows = []
     for precision in precisions(problem):
         _choose(precision)
@@ -143,12 +144,10 @@ def measure_beside(
     return None
 
 
-def fastest(
-    problem: Problem, stopwatch: Stopwatch, precision: str | None = None, seed: int = 2
-) -> tuple[str, Callable[..., Any]]:
+def fastest(problem: Problem, stopwatch: Stopwatch, precision: str = "") -> tuple[str, Callable[..., Any]]:
     """The memory layout in which the library is faster, and the call; by default in the first precision."""
     problem = _theirs(problem)
-    x, weight = _normals(problem, seed)
+    x, weight = _normals(problem)
     _choose(precision or precisions(problem)[0])
     found = _timed(problem, x, weight, stopwatch, max_seconds=0.5)
     layout, _, run = min(found, key=lambda one: one[1].median_ms)
@@ -178,9 +177,9 @@ def _library(problem: Problem) -> str:
     return "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
 
 
-def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
+def _normals(problem: Problem) -> tuple[Any, Any]:
     """Input and weight, normals drawn on the GPU, in the problem's dtypes; of int8, 32 times such numbers."""
-    generator = torch.Generator("cuda").manual_seed(seed)
+    generator = torch.Generator("cuda").manual_seed(_SEED)
 
     def drawn(shape: tuple[int, ...]) -> Any:
         values = torch.randn(shape, generator=generator, device="cuda")
@@ -275,12 +274,12 @@ def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Var
         yield layout, run, channels_last
 
 
-def _oracle(problem: Problem, seed: int) -> Callable[[Any], None]:
+def _oracle(problem: Problem) -> Callable[[Any], None]:
     """Raises RuntimeError if a result, in the problem's output layout, is further off than FP32 sums may be."""
     from numba import cuda
 
-    positions = arrays.sample_positions(problem, 2000, seed)
-    tensors = _normals(problem, seed)
+    positions = arrays.sample_positions(problem, 2000, _SEED)
+    tensors = _normals(problem)
     coded = problem.input_dtype == UINT16  # of which Numba knows the bits alone
     x, weight = (
         cuda.as_cuda_array(one.view(torch.int16)).view(UINT16) if coded else cuda.as_cuda_array(one)
