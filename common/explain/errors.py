@@ -153,15 +153,6 @@ def _never_set(found: re.Match[str], path: Path) -> _Said:
     return _Said(f"{name} is read before it is set", start)
 
 
-def _no_such_function(found: re.Match[str], _: Path) -> _Said:
-    arguments = found[2] or ""
-    for word, what in (("DictType", "a dictionary"), ("unicode", "text"), ("list(", "a list"), ("set(", "a set")):
-        if word in arguments:
-            return _Said(f"{what} is used here, and a kernel has none")
-    name, types = found[1].rpartition(".")[2], _plain_type(arguments)
-    return _Said(f"Numba has no {name} for a kernel with these arguments: {types}")
-
-
 def _plain_type(text: str) -> str:
     """Numba's name of a type as a reader would say it."""
     text = re.sub(r"Literal\[(\w+)\]\(([^)]*)\)", r"\1 \2", text)
@@ -170,8 +161,6 @@ def _plain_type(text: str) -> str:
 
 
 _WHOLE_ARRAYS = "arrays are added or multiplied whole here: that makes an array, and a kernel makes none"
-_NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
-_SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 
 # Kind, pattern of "ErrorType: message", and what to say: a template of the pattern's groups, or a function of the
 # match, the file and the traceback's line. The first that matches counts.
@@ -229,7 +218,10 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("argument-count", r"TypeError: (?:.*: )?((?:\w+\(\) )?(?:missing|takes|not enough|too many) .*argument.*)",
      lambda found, _: _Said(found[1].replace("_function()", "this function"))),  # as the tracer calls it
     ("returns", r"No conversion from (\S+) to none for '\$", "the kernel returns a value"),
-    ("unsupported", _NO_FUNCTION + _SIGNATURE, _no_such_function),
+    ("unsupported", r"No implementation of function Function\(.*?>>> [^\n]*DictType",
+     "a dictionary is used here, and a kernel has none"),
+    ("unsupported", r"No implementation of function Function\(<.*?>>> ([^\n]*)\n",
+     r"Numba has no such function for a kernel: \1"),
     ("unsupported", r"(?:Unsupported\w*|NotImplemented)Error: ([^\n]*?)(?:\. Raised from|\n|$)",
      r"Numba does not compile this: \1"),
     ("stream", r"^StreamError: (.*)", r"\1"),

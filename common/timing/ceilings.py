@@ -152,14 +152,14 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
     time("fma", "gflops", found["fma_flops"], partial(multiply_add[blocks, FMA_THREADS], *given))
 
     for name in products(capability):
-        each, threads = grid(name)
+        run, each, threads = kernel(name)
         blocks = multiprocessors * each
         out = cuda.device_array(blocks * threads, np.float32)
         words = cuda.to_device(random_words(name, (A_BYTES + B_BYTES) // 4))
         # a warp multiplies, or four
         multiplied = 16 * 8 * ROWS * COLUMNS // 32 if name.startswith("mma") else 64 * 256 * WGMMA_STEPS // 128
         flops = 2 * multiplied * DEPTHS[name] * MMA_ROUNDS * out.size
-        time(name, "gflops", flops, partial(kernel(name)[blocks, threads], words, MMA_ROUNDS, out))
+        time(name, "gflops", flops, partial(run[blocks, threads], words, MMA_ROUNDS, out))
     return Ceilings(**found)
 
 
@@ -170,11 +170,6 @@ def products(capability: str) -> list[str]:
     """Those of DEPTHS that a GPU of this compute capability has."""
     has = {"mma": int(capability.split(".")[0]) >= 8, "wgmma": capability == "9.0"}
     return [name for name in DEPTHS if has[name.split("_")[0]]]
-
-
-def grid(name: str) -> tuple[int, int]:
-    """Blocks for each multiprocessor, and threads in each."""
-    return (MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS) if name.startswith("mma") else (1, WGMMA_THREADS)
 
 
 def random_words(name: str, count: int) -> np.ndarray[Any, Any]:
@@ -189,10 +184,13 @@ def random_words(name: str, count: int) -> np.ndarray[Any, Any]:
     return normals[:count].astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
-def kernel(name: str) -> Any:
-    """The kernel ``(words, rounds, out)`` of one of DEPTHS; ``words`` are those of :func:`random_words`."""
+def kernel(name: str) -> tuple[Any, int, int]:
+    """The kernel ``(words, rounds, out)`` of one of DEPTHS, ``words`` being those of :func:`random_words`; its blocks
+    for each multiprocessor, and the threads of a block."""
     instruction, kind = name.split("_")
-    return {"mma": _mma, "wgmma": _wgmma}[instruction](kind)
+    if instruction == "mma":
+        return _mma(kind), MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS
+    return _wgmma(kind), 1, WGMMA_THREADS
 
 
 def _mma(kind: str) -> Any:

@@ -25,9 +25,9 @@ def test_each_kind_has_the_instructions_that_it_names():
 @pytest.mark.parametrize(("name", "kind"), one_of_each(ALL, lambda case: case[0]), ids=str)
 def test_the_machine_code_multiplies_on_tensor_cores(name, kind):
     words, sums = (types.Array(one, 1, "C") for one in (types.uint32, types.float32))
-    blocks, threads = ceilings.grid(name)
+    kernel, blocks, threads = ceilings.kernel(f"{name}_{kind}")
     signature = types.void(words, types.int64, sums)
-    launch = codegen.Launch(name, ceilings.kernel(f"{name}_{kind}"), (1, 1, 1), (threads, 1, 1), signature)
+    launch = codegen.Launch(name, kernel, (1, 1, 1), (threads, 1, 1), signature)
     ((architecture, text),) = codegen.ptx(launch, MMA if name == "mma" else ["9.0a"]).items()
     code = codegen.machine_code(launch, architecture, text)
     multiplied = [one.text for one in code.listing.instructions if "MMA" in one.name]
