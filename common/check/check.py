@@ -20,7 +20,7 @@ from common.catalog import codes, inputs, reference
 from common.catalog.problems import FLOAT16, UINT8, UINT16, Problem
 from common.check import arrays
 from common.check.arrays import MARGIN, Guarded
-from common.explain import diagnose, letters
+from common.explain import diagnose
 from common.machine_code.capture import BoundStep
 from common.run import stages
 from common.run.messages import REPEATS as REPEATS
@@ -345,7 +345,7 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
         ("nan", missing & ~unwritten, f"are NaN or infinite, {cause}"),
     ):
         if mask.any():
-            region = letters.where(problem, mask)
+            region = diagnose.where(problem, mask)
             if kind == "unwritten" and mask.all():
                 region = "nothing was: does launch start the kernel, and does the kernel store?"
             message = f"{int(mask.sum())} of {y.size} elements of {name} {text}, the first "

@@ -4,6 +4,5 @@ Module by module:
 
     faults        a fault: its line, a sentence, and what to look at
     errors        what Python, Numba or the driver raised, as a fault
-    diagnose      what wrong values say: where they belong, which terms are missing
-    letters       a problem's definition in index letters, what a mistake in them gives, and regions of the output
+    diagnose      what wrong values say: where they belong, which terms are missing, regions of the output
 """

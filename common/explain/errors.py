@@ -7,22 +7,22 @@ import difflib
 import importlib
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from common.explain.faults import ARRAY_MAKERS, Fault, array_made, called, cut, each, fault, first_line, text
+from common.explain.faults import ARRAY_MAKERS, Fault, array_made, called, cut, each, fault, text
 
 
 class _Said(NamedTuple):
     what: str
-    look_at: str = ""  # empty: what is for its kind
-    line: int | None = None  # None: that of the traceback
+    look_at: str = ""  # in place of what is for its kind
+    line: int | None = None  # in place of the traceback's
 
 
-_Say = Callable[[re.Match[str], Path, int | None], _Said | None]
+_Say = Callable[[re.Match[str], Path], _Said | None]
 
 
 def of_error(error: BaseException, path: Path) -> Fault | None:
@@ -32,9 +32,7 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
     named = re.findall(rf'File "[^"]*{re.escape(path.name)}", line (\d+)', str(error))
     for kind, pattern, say in _ERRORS:
         found = re.search(pattern, message, re.DOTALL)
-        if found is None:
-            continue
-        said = _Said(found.expand(say)) if isinstance(say, str) else say(found, path, at)
+        said = found and (_Said(found.expand(say)) if isinstance(say, str) else say(found, path))
         if said:
             line = said.line or (int(named[-1]) if named else at) or _usual_line(kind, path)
             return fault(kind, said.what, path, line, said.look_at)
@@ -64,17 +62,19 @@ def kernel_line(frame: FrameType, path: Path) -> int | None:
 
 def _usual_line(kind: str, path: Path) -> int | None:
     """The line that an error of this kind is mostly of, where the error names none."""
-    if kind in ("argument-count", "registers", "launch-limits"):
-        return first_line(path, ast.Call, lambda node: isinstance(node.func, ast.Subscript))
-    if kind == "shared-memory":
-        return first_line(path, ast.Call, lambda node: called(node) in ("array", "shared_array"))
-    if kind == "endless":
-        return first_line(path, ast.While, lambda _: True)
-    return _defined(path, "launch") if kind == "launch" else None
+    calls = list(each(path, ast.Call))
+    usual: dict[str, Iterable[ast.expr | ast.stmt]] = {
+        "shared-memory": [node for node in calls if called(node) in ("array", "shared_array")],
+        "endless": each(path, ast.While),
+        "launch": _functions(path, "launch"),
+    }
+    launches = [node for node in calls if isinstance(node.func, ast.Subscript)]
+    started = kind in ("argument-count", "registers", "launch-limits")
+    return next((node.lineno for node in (launches if started else usual.get(kind, ()))), None)
 
 
-def _defined(path: Path, name: str) -> int | None:
-    return first_line(path, ast.FunctionDef, lambda node: node.name == name)
+def _functions(path: Path, *names: str) -> list[ast.FunctionDef]:
+    return [node for node in each(path, ast.FunctionDef) if node.name in names]
 
 
 _IMPORTS = {"np": "import numpy as np", "math": "import math"} | {
@@ -87,7 +87,7 @@ def _did_you_mean(name: str, known: list[str]) -> str:
     return f". Did you mean {close[0]}?" if close else ""
 
 
-def _syntax(found: re.Match[str], path: Path, _: int | None) -> _Said:
+def _syntax(found: re.Match[str], path: Path) -> _Said:
     message, file, line = found.groups()
     if file is None:
         return _Said(f"syntax error: {cut(message)}")
@@ -97,54 +97,46 @@ def _syntax(found: re.Match[str], path: Path, _: int | None) -> _Said:
     return _Said(said, f"line {line} of {file}, which is imported here, and the line before it")
 
 
-def _plain_started(_: re.Match[str], path: Path, at: int | None) -> _Said:
-    defined = {node.name: node for node in each(path, ast.FunctionDef)}
+def _plain_started(_: re.Match[str], path: Path) -> _Said:
     for node in each(path, ast.Call):
         name = getattr(node.func.value, "id", "") if isinstance(node.func, ast.Subscript) else ""
-        function = defined.get(name)
-        if function and not any("cuda" in ast.unparse(decorator) for decorator in function.decorator_list):
-            what = "is compiled for the CPU" if function.decorator_list else "is a plain function"
-            text = f"line {node.lineno} starts {name} as a kernel, and {name} {what}: @cuda.jit is missing above it"
-            return _Said(text, line=function.lineno)
+        for function in _functions(path, name):
+            if not function.decorator_list:
+                text = f"line {node.lineno} starts {name} as a kernel, and {name} is a plain function"
+                return _Said(f"{text}: @cuda.jit is missing above it", line=function.lineno)
     return _Said("what is started as a kernel here is none: @cuda.jit is missing above it")
 
 
-def _plain_called(found: re.Match[str], path: Path, _: int | None) -> _Said:
+def _plain_called(found: re.Match[str], path: Path) -> _Said:
     text = f"{found[1]} is a plain function, and a kernel calls it: @cuda.jit(device=True) is missing above it"
-    return _Said(text, line=_defined(path, found[1]))
+    return _Said(text, line=next((one.lineno for one in _functions(path, found[1])), None))
 
 
-def _returned_nothing(found: re.Match[str], path: Path, _: int | None) -> _Said | None:
+def _returned_nothing(found: re.Match[str], path: Path) -> _Said | None:
     places = {"prepare": "the weights' place in launch", "workspace": "the last place in launch"}
-    for function in each(path, ast.FunctionDef):
-        returned = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None)
-        if function.name in places and next(returned, None) is None:
+    for function in _functions(path, *places):
+        if not any(isinstance(node, ast.Return) and node.value for node in ast.walk(function)):
             text = f"{function.name} returns nothing, and what it returns takes {places[function.name]}"
             return _Said(text, line=function.lineno)
     return None
 
 
-def _arguments(found: re.Match[str], path: Path, at: int | None) -> _Said:
-    said = found[1].replace("_function()", "this function")  # as the tracer calls it
-    return _Said(said, line=at or _defined(path, said.partition("(")[0]))
-
-
-def _no_name(found: re.Match[str], *_: object) -> _Said:
+def _no_name(found: re.Match[str], _: Path) -> _Said:
     known: list[str] = []
     with suppress(Exception):
         known = dir(importlib.import_module(found["module"]))
     return _Said(f"{found['module']} has no {found['name']}" + _did_you_mean(found["name"], known))
 
 
-def _two_types(found: re.Match[str], path: Path, _: int | None) -> _Said:
+def _two_types(found: re.Match[str], path: Path) -> _Said:
     first, second, name = _plain_type(found[1]), _plain_type(found[2]), found[3]
     lines = [one.lineno for one in each(path, ast.Name) if isinstance(one.ctx, ast.Store) and one.id == name]
-    look_at = f"lines {' and '.join(map(str, lines))}, which set {name}: a variable has one type throughout a kernel"
+    which = f"lines {' and '.join(map(str, lines))}, which set {name}: a variable has one type throughout a kernel"
     text = f"{name} is {first} in one place and {second} in another"
-    return _Said(text, look_at if lines else "", next(iter(lines), None))
+    return _Said(text, which, lines[0]) if lines else _Said(text)
 
 
-def _undefined(found: re.Match[str], path: Path, _: int | None) -> _Said:
+def _undefined(found: re.Match[str], path: Path) -> _Said:
     name = found[1]
     if name in _IMPORTS:
         makes = re.search(rf"\bnp\.({'|'.join(ARRAY_MAKERS)})\b", text(path)) if name == "np" else None
@@ -154,20 +146,11 @@ def _undefined(found: re.Match[str], path: Path, _: int | None) -> _Said:
     return _Said(f"nothing is called {name} here" + _did_you_mean(name, known))
 
 
-def _never_set(found: re.Match[str], path: Path, _: int | None) -> _Said:
+def _never_set(found: re.Match[str], path: Path) -> _Said:
     name = found[1]
     added = any(getattr(node.target, "id", "") == name for node in each(path, ast.AugAssign))
     start = f"the lines before the loop: {name} = float32(0.0) is missing" if added else ""
     return _Said(f"{name} is read before it is set", start)
-
-
-def _no_such_function(found: re.Match[str], *_: object) -> _Said:
-    arguments = found[2] or ""
-    for word, what in (("DictType", "a dictionary"), ("unicode", "text"), ("list(", "a list"), ("set(", "a set")):
-        if word in arguments:
-            return _Said(f"{what} is used here, and a kernel has none")
-    name, types = found[1].rpartition(".")[2], _plain_type(arguments)
-    return _Said(f"Numba has no {name} for a kernel with these arguments: {types}")
 
 
 def _plain_type(text: str) -> str:
@@ -178,8 +161,6 @@ def _plain_type(text: str) -> str:
 
 
 _WHOLE_ARRAYS = "arrays are added or multiplied whole here: that makes an array, and a kernel makes none"
-_NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
-_SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 
 # Kind, pattern of "ErrorType: message", and what to say: a template of the pattern's groups, or a function of the
 # match, the file and the traceback's line. The first that matches counts.
@@ -220,11 +201,10 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("endless", r"liveness info missing for vars: ", "a loop has no end: what it tests never changes"),
     ("two-types", r"Cannot unify (.*?) and (.*?) for '(\w+?)(?:\.\d+)?'", _two_types),
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
-    ("unset-variable", r"UnboundLocalError: .*variable '(\w+)'", _never_set),
-    ("unset-variable", r"NotDefinedError.*Variable '(\w+?)(?:\.\d+)?' is not defined", _never_set),
+    ("unset-variable", r"(?:UnboundLocal|NotDefined)Error.*[Vv]ariable '(\w+?)(?:\.\d+)?'", _never_set),
     ("allocates", r"_ol_array_allocate|operand type\(s\) for [^\n]*'View'", _WHOLE_ARRAYS),
     ("allocates", rf"No implementation of function Function\(<[^>]*?\b({'|'.join(ARRAY_MAKERS)})\b",
-     lambda found, *_: _Said(array_made(found[1]))),
+     lambda found, _: _Said(array_made(found[1]))),
     ("allocates", r"of type list\(|NRT required.*build_list", "a list is made here, and a kernel has none"),
     ("allocates", r"NRT required", "memory is allocated here, and a kernel cannot"),
     ("unsupported", r"^KeyError: <ufunc '(\w+)'>",
@@ -235,12 +215,15 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      r"a function with the parameters (\1) is called wrongly: \2"),
     ("argument-count", r"Signature mismatch: (\d+) argument types given, but function takes (\d+)",
      r"the kernel is called with \1 arguments, and it has \2 parameters"),
-    ("argument-count", r"TypeError: (?:.*: )?((?:\w+\(\) )?(?:missing|takes) .*argument.*)", _arguments),
-    ("argument-count", r"TypeError: (?:.*: )?((?:not enough|too many|missing a required) arguments?.*)", r"\1"),
+    ("argument-count", r"TypeError: (?:.*: )?((?:\w+\(\) )?(?:missing|takes|not enough|too many) .*argument.*)",
+     lambda found, _: _Said(found[1].replace("_function()", "this function"))),  # as the tracer calls it
     ("returns", r"No conversion from (\S+) to none for '\$", "the kernel returns a value"),
-    ("unsupported", _NO_FUNCTION + _SIGNATURE, _no_such_function),
-    ("unsupported", r"^Unsupported\w*Error: (.*?)(?:\. Raised from .*)?$", r"Numba does not compile this: \1"),
-    ("unsupported", r"(?:Unsupported\w*Error|NotImplementedError): ([^\n]*)", r"Numba does not compile this: \1"),
+    ("unsupported", r"No implementation of function Function\(.*?>>> [^\n]*DictType",
+     "a dictionary is used here, and a kernel has none"),
+    ("unsupported", r"No implementation of function Function\(<.*?>>> ([^\n]*)\n",
+     r"Numba has no such function for a kernel: \1"),
+    ("unsupported", r"(?:Unsupported\w*|NotImplemented)Error: ([^\n]*?)(?:\. Raised from|\n|$)",
+     r"Numba does not compile this: \1"),
     ("stream", r"^StreamError: (.*)", r"\1"),
     ("registers", r"LaunchLimitError: (?:.*: )?(\d+ registers .*)", r"\1"),
     ("shared-memory", r"LaunchLimitError: (the shared arrays .*)", r"\1"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -61,8 +61,7 @@ LOOK_AT = {
     "float16(0.0); integers that meet a float32; and device_array(shape, np.float32)",
     "race": "the barriers: one must stand between these two lines, after what others read is written, and before it "
     "is overwritten; one may do both",
-    "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier that the copied "
-    "tile is read after",
+    "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, then a barrier, before this read",
     "descriptor": "its fields: a tile begins on a 1024-byte boundary, and eight rows of 128 bytes are one stride",
     "mbarrier": "barrier_init, publish_barriers and the barrier behind them; then a phase's arrivals and bytes",
     "deadlock": "who completes the phase that is waited for: arrivals, bytes, and its parity, 0 for the first",
@@ -111,20 +110,16 @@ UNSOUND = {
 }
 
 _RACE_OF_ENGINES = (
-    "who frees the tile before it is filled or written again: wgmma_wait() by all that multiply it, tma_wait_read() "
-    "by who stores it, and then an arrival at the mbarrier that is waited for here"
+    "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
 )
-_FRAMES = 12  # of a crash that are told
-_OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
 
 
 @dataclass(frozen=True)
 class Fault:
     """One fault. ``kind`` is a key of LOOK_AT; ``line`` counts from 1 in the step's file, ``code`` is its text.
 
-    What the tracer saw has the ``array`` that it concerns, the first ``thread`` of a ``block`` that met it, each as
-    (x, y, z), and of how many times it is the first. ``met``: as which of its kernel's faults it was met, from 1 on:
-    the later ones may follow from those before them; else 0.
+    What the tracer saw has its ``array``, the first ``thread`` of a ``block`` that met it, as (x, y, z), of how many
+    times, and as which of its kernel's faults it was ``met``, from 1 on: later ones may follow from earlier ones.
     """
 
     kind: str
@@ -169,7 +164,7 @@ def last_words(log: list[str]) -> str:
         return cut(log[-1], 300) if log else ""
     frames = re.findall(r'^  File ".*?([^/\\"]+)", line (\d+) in ', "\n".join(log[fatal[-1] :]), re.MULTILINE)
     said = [cut(line, 300) for line in log[: fatal[-1]] if line.strip()][-1:]
-    places = ", ".join(f"{name}:{line}" for name, line in frames[:_FRAMES])
+    places = ", ".join(f"{name}:{line}" for name, line in frames[:12])
     return "; ".join([*said, f"{log[fatal[-1]].partition(': ')[2]} in {places}"])
 
 
@@ -184,7 +179,8 @@ def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands:
     """Explain what a check found: a :class:`common.run.messages.Finding` of this kind. ``seen`` is what is unsound
     about the launches that it is of; ``operands`` are the names of the two inputs and the output."""
     for one in sorted((one for one in seen if one.kind in UNSOUND), key=telling):
-        if one.kind != "read-before-write" or kind in _OF_UNSET_MEMORY or one.met == 1:
+        # of what shipped kernels read unset, some is thrown away
+        if one.kind != "read-before-write" or kind in ("nan", "unstable", "unsound") or one.met == 1:
             return fault(one.kind, one.placed, path, one.line, one.look_at)
     if kind not in LOOK_AT:
         return None
@@ -195,14 +191,12 @@ def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands:
     return fault(kind, message, path, lines[0] if told and lines else None)
 
 
-_BARRIERS = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
-
-
 def of_text(path: Path, fractions: bool) -> list[Fault]:
     """Mistakes that stand in the text of a file that is not right; ``fractions``: do the operands have any?"""
     found = []
     for node in each(path, ast.Expr):
-        if isinstance(node.value, ast.Attribute) and node.value.attr in _BARRIERS:
+        barriers = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
+        if isinstance(node.value, ast.Attribute) and node.value.attr in barriers:
             text = f"{ast.unparse(node.value)} is named here and not called: () is missing"
             found.append(fault("not-called", text, path, node.lineno))
     for function in each(path, ast.FunctionDef) if fractions else ():
@@ -219,17 +213,16 @@ def of_text(path: Path, fractions: bool) -> list[Fault]:
 def of_float64(path: Path) -> Fault:
     """The compiled kernel computes in float64, which is right and slow; the first line that may be why: a literal, a
     whole number that is added to, an array of no dtype."""
-    nodes = list(each(path, ast.Call, ast.Constant))
+    nodes = list(each(path, ast.Call, ast.Constant))  # of one parse
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    cast = [call for call in calls if called(call) != "float16"]  # that of a literal rounds a float64
-    wrapped = {id(inner) for call in cast for one in call.args for inner in ast.walk(one)}  # as in float32(0.0)
-    constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in wrapped]
-    floats = [node for node in constants if type(node.value) is float]
+    cast = [call for call in calls if called(call) != "float16"]  # as in float32(0.0): float16 rounds a float64
+    wrapped = {id(inner) for call in cast for inner in ast.walk(call)}
+    floats = [one for one in nodes if type(getattr(one, "value", None)) is float and id(one) not in wrapped]
     added = {getattr(node.target, "id", "") for node in each(path, ast.AugAssign)}
     whole = [node for node in each(path, ast.Assign) if type(getattr(node.value, "value", None)) is int]
     sums = [node for node in whole if added & {getattr(one, "id", "") for one in node.targets}]
-    made = [node for node in calls if called(node) == "device_array"]
-    untyped = [node for node in made if not re.search(r"dtype|np\.", line_of(path, node.lineno))]
+    made = [call for call in calls if called(call) == "device_array"]
+    untyped = [call for call in made if not re.search(r"dtype|np\.", ast.unparse(call))]
     lines = [min(node.lineno for node in nodes) for nodes in (floats, sums, untyped) if nodes]
     return fault("float64", "the compiled kernel computes in float64", path, lines[0] if lines else None)
 
@@ -280,22 +273,17 @@ def each(path: Path, *kinds: type[_Node]) -> Iterator[_Node]:
     return (node for node in _nodes(path) if isinstance(node, kinds))
 
 
-def first_line(path: Path, kind: type[_Node], test: Callable[[_Node], bool]) -> int | None:
-    """The line of the first node of this kind that the test holds for; None if there is none."""
-    return next((node.lineno for node in each(path, kind) if test(node)), None)
-
-
 def called(node: ast.Call) -> str:
     """The name of the function or method that is called."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
-# What of NumPy makes an array in a kernel, or takes whole ones.
-ARRAY_MAKERS = (
-    "zeros", "empty", "ones", "full", "array", "zeros_like", "empty_like", "ones_like", "full_like", "arange", "dot",
-    "vdot", "inner", "matmul", "einsum", "copy", "transpose", "concatenate", "stack", "outer", "linspace", "eye",
-)  # fmt: skip
+# What of NumPy takes whole arrays in a kernel, or makes one.
 _OF_WHOLE = ("dot", "vdot", "inner", "matmul", "einsum", "outer")
+ARRAY_MAKERS = (
+    *_OF_WHOLE, "zeros", "empty", "ones", "full", "array", "zeros_like", "empty_like", "ones_like", "full_like",
+    "arange", "copy", "transpose", "concatenate", "stack", "linspace", "eye",
+)  # fmt: skip
 
 
 def array_made(name: str) -> str:

@@ -6,7 +6,7 @@ registers, from compute capability 8.0 on; ``wgmma`` tiles that stay in shared m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -25,7 +25,6 @@ PIECE = 1 << 23  # float64 numbers sent at a time
 COPY_THREADS, COPY_LOADS = 512, 4
 FMA_THREADS, FMA_BLOCKS_PER_MULTIPROCESSOR = 256, 8
 FMA_ROUNDS, FMA_UNROLL, FMA_CHAINS = 2048, 16, 8
-INSTRUCTIONS = ("mma", "wgmma")
 # What is multiplied on tensor cores, by which instruction: the depth of one along k.
 DEPTHS = {
     "mma_f16": 16, "mma_tf32": 8, "mma_s8": 32,
@@ -34,9 +33,8 @@ DEPTHS = {
 MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR = 256, 2
 MMA_ROUNDS = 4096  # of wgmma, too
 ROWS, COLUMNS = 2, 4  # of fragments: each of A meets each of B, so eight sums are on their way
-WGMMA_THREADS = 256  # two warpgroups take turns
+WGMMA_THREADS, WGMMA_SUMS = 256, 128  # two warpgroups take turns; sums of a thread, for 64 x 256 of a warpgroup
 WGMMA_STEPS = 4  # instructions in a round: along a row of 128 bytes, 32 bytes each
-WGMMA_SUMS = 128  # of a thread, for 64 x 256 of a warpgroup
 A_BYTES, B_BYTES = 64 * 128, 256 * 128
 # Of a K-major tile of rows of 128 bytes: groups of 8 rows are so far apart; the leading offset counts for nothing.
 GROUP_BYTES, LEADING_BYTES = 1024, 16
@@ -107,22 +105,15 @@ def kernels() -> tuple[Any, Any]:
     return copy, multiply_add
 
 
-_KIND_OF = {FLOAT16: "f16", UINT16: "f16", INT8: "s8", UINT8: "e4m3"}  # bfloat16 at the rate of float16
-# By precision: with what a step multiplies, and how many products it takes for one.
-_PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
-
-
-def peak(
-    ceilings: Ceilings, problem: Problem, precision: str = "fp32", instructions: Sequence[str] = INSTRUCTIONS
-) -> float | None:
+def peak(ceilings: Ceilings, problem: Problem, precision: str = "fp32") -> float | None:
     """The multiply-add rate in GFLOP/s that bounds a step on a problem, None if not measured: that of the FP32 units,
-    or of tensor cores by the fastest of these instructions that the card has."""
-    kind, products = _PRODUCTS[precision]
-    if problem.input_dtype in _KIND_OF:
-        kind, products = _KIND_OF[problem.input_dtype], 1
+    or of tensor cores by the card's fastest instruction."""
+    kinds = {FLOAT16: "f16", UINT16: "f16", INT8: "s8", UINT8: "e4m3"}  # bfloat16 at the rate of float16
+    kind = kinds.get(problem.input_dtype, "fp32" if precision == "fp32" else "tf32")
     if kind == "fp32":
         return ceilings.fma_gflops
-    measured = [getattr(ceilings, f"{one}_{kind}_gflops", None) for one in instructions]
+    products = 3 if kind == "tf32" and precision == "tf32x3" else 1  # for one
+    measured = [getattr(ceilings, f"{one}_{kind}_gflops", None) for one in ("mma", "wgmma")]
     return max((rate / products for rate in measured if rate is not None), default=None)
 
 
@@ -132,7 +123,7 @@ def complete(ceilings: Ceilings, capability: str) -> bool:
 
 
 def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: str) -> Ceilings:
-    """Those of the current GPU, in ``room`` bytes; ``capability`` is its compute capability, such as ``"9.0"``."""
+    """Those of the current GPU, in ``room`` bytes; ``capability``: its compute capability, such as ``"9.0"``."""
     from numba import cuda
 
     found: dict[str, Any] = {}
@@ -161,14 +152,14 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
     time("fma", "gflops", found["fma_flops"], partial(multiply_add[blocks, FMA_THREADS], *given))
 
     for name in products(capability):
-        each, threads = grid(name)
+        run, each, threads = kernel(name)
         blocks = multiprocessors * each
         out = cuda.device_array(blocks * threads, np.float32)
         words = cuda.to_device(random_words(name, (A_BYTES + B_BYTES) // 4))
         # a warp multiplies, or four
         multiplied = 16 * 8 * ROWS * COLUMNS // 32 if name.startswith("mma") else 64 * 256 * WGMMA_STEPS // 128
         flops = 2 * multiplied * DEPTHS[name] * MMA_ROUNDS * out.size
-        time(name, "gflops", flops, partial(kernel(name)[blocks, threads], words, MMA_ROUNDS, out))
+        time(name, "gflops", flops, partial(run[blocks, threads], words, MMA_ROUNDS, out))
     return Ceilings(**found)
 
 
@@ -179,11 +170,6 @@ def products(capability: str) -> list[str]:
     """Those of DEPTHS that a GPU of this compute capability has."""
     has = {"mma": int(capability.split(".")[0]) >= 8, "wgmma": capability == "9.0"}
     return [name for name in DEPTHS if has[name.split("_")[0]]]
-
-
-def grid(name: str) -> tuple[int, int]:
-    """Blocks for each multiprocessor, and threads in each."""
-    return (MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS) if name.startswith("mma") else (1, WGMMA_THREADS)
 
 
 def random_words(name: str, count: int) -> np.ndarray[Any, Any]:
@@ -198,10 +184,13 @@ def random_words(name: str, count: int) -> np.ndarray[Any, Any]:
     return normals[:count].astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
-def kernel(name: str) -> Any:
-    """The kernel ``(words, rounds, out)`` of one of DEPTHS; ``words`` are those of :func:`random_words`."""
+def kernel(name: str) -> tuple[Any, int, int]:
+    """The kernel ``(words, rounds, out)`` of one of DEPTHS, ``words`` being those of :func:`random_words`; its blocks
+    for each multiprocessor, and the threads of a block."""
     instruction, kind = name.split("_")
-    return _mma(kind) if instruction == "mma" else _wgmma(kind)
+    if instruction == "mma":
+        return _mma(kind), MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS
+    return _wgmma(kind), 1, WGMMA_THREADS
 
 
 def _mma(kind: str) -> Any:

@@ -26,8 +26,8 @@ from common.timing.timing import Stopwatch
 
 
 class Errors(Struct, kw_only=True, omit_defaults=True):
-    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``, of the finite
-    results, None if there are none. ``lost``: the share of the others."""
+    """Of a product at one K, over the exact results' root mean square: ``rms`` and ``largest`` of the finite results,
+    None if there are none. ``lost``: the share of the others."""
 
     K: Count
     rms: Amount | None = None
@@ -56,10 +56,8 @@ class _Torch:
 
 
 torch: Any = _Torch()
-Array = NDArray[Any]
 Variant = tuple[str, Callable[[], Any], Callable[[Any], Any] | None]
-TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
-BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
+_SEED = 2
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 
@@ -68,27 +66,25 @@ def _theirs(problem: Problem) -> Problem:
     return problems.on_ladder("hconv3d", problem) if problem.ladder == "iconv3d" else problem
 
 
-_OF_TYPE = {FLOAT16: ("FP16",), UINT16: ("BF16",), INT8: ("INT8",), UINT8: ("FP8",)}
-
-
 def precisions(problem: Problem) -> tuple[str, ...]:
     """What a library is timed with: strict FP32, and TF32 where the GPU has it; or what the arrays' type says."""
     capability = device.compute_capability()
-    known = capability is None or catalog.runs_on(TF32_FROM, capability)
-    return _OF_TYPE.get(_theirs(problem).input_dtype, ("FP32", "TF32") if known else ("FP32",))
+    fp32 = ("FP32", "TF32") if capability is None or catalog.runs_on("8.0", capability) else ("FP32",)
+    by_type = {FLOAT16: ("FP16",), UINT16: ("BF16",), INT8: ("INT8",), UINT8: ("FP8",)}
+    return by_type.get(_theirs(problem).input_dtype, fp32)
 
 
 def available() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:
+def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str]) -> list[Library]:
     """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two. What
     runs out of the GPU's memory is named in ``lacking``. Results but TF32's are held to the error bound of the
     lessons' kernels, at random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
     problem = _theirs(problem)
-    library, require_precise = _library(problem), _oracle(problem, seed)
-    x, weight = _normals(problem, seed)
+    library, require_precise = _library(problem), _oracle(problem)
+    x, weight = _normals(problem)
     rows = []
     for precision in precisions(problem):
         _choose(precision)
@@ -154,26 +150,21 @@ def measure_beside(
     return None
 
 
-def fastest(
-    problem: Problem, stopwatch: Stopwatch, precision: str | None = None, seed: int = 2
-) -> tuple[str, Callable[..., Any]]:
+def fastest(problem: Problem, stopwatch: Stopwatch, precision: str = "") -> tuple[str, Callable[..., Any]]:
     """The memory layout in which the library is faster, and the call; by default in the first precision."""
     problem = _theirs(problem)
-    x, weight = _normals(problem, seed)
+    x, weight = _normals(problem)
     _choose(precision or precisions(problem)[0])
-    found = _timed(problem, x, weight, stopwatch, max_seconds=BRIEF_SECONDS)
+    found = _timed(problem, x, weight, stopwatch, max_seconds=0.5)
     layout, _, run = min(found, key=lambda one: one[1].median_ms)
     return layout, run
 
 
-def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
+def products(a: NDArray[Any], b: NDArray[Any]) -> Iterator[tuple[str, str, NDArray[Any]]]:
     """Name with precision, version and result of cuBLAS's product of two float32 matrices, in each precision."""
     for kind in (Gemm, Hgemm, Bfgemm):
         problem = kind(M=a.shape[0], N=b.shape[1], K=a.shape[1])
-        x, weight = (
-            torch.from_numpy(operand).cuda().to(_type(dtype))
-            for operand, (_, dtype) in zip((a, b), problem.operands[:2], strict=True)
-        )
+        x, weight = (torch.from_numpy(operand).cuda().to(_type(problem.input_dtype)) for operand in (a, b))
         for precision in precisions(problem):
             _choose(precision)
             result = torch.matmul(x, weight).cpu()
@@ -192,20 +183,19 @@ def _library(problem: Problem) -> str:
     return "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
 
 
-def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
+def _normals(problem: Problem) -> tuple[Any, Any]:
     """Input and weight, normals drawn on the GPU, in the problem's dtypes; of int8, 32 times such numbers."""
-    generator = torch.Generator("cuda").manual_seed(seed)
+    generator = torch.Generator("cuda").manual_seed(_SEED)
 
-    def drawn(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def drawn(shape: tuple[int, ...]) -> Any:
         values = torch.randn(shape, generator=generator, device="cuda")
-        if dtype == INT8:
+        if problem.input_dtype == INT8:
             values = values.mul_(32).round_().clamp_(-128, 127)
-        if dtype == UINT8:
+        if problem.input_dtype == UINT8:
             return values.to(torch.float8_e4m3fn).view(torch.uint8)
-        return values.to(_type(dtype))
+        return values.to(_type(problem.input_dtype))
 
-    first, second = (drawn(*operand) for operand in problem.operands[:2])
-    return first, second
+    return drawn(problem.input_shape), drawn(problem.weight_shape)
 
 
 def _type(dtype: np.dtype[Any]) -> Any:
@@ -215,11 +205,10 @@ def _type(dtype: np.dtype[Any]) -> Any:
 
 def _choose(precision: str) -> None:
     """Let the library compute with this precision and no less."""
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
-    torch.backends.cudnn.allow_tf32 = precision == "TF32"
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    cudnn.benchmark = True
+    cudnn.allow_tf32 = matmul.allow_tf32 = precision == "TF32"
+    matmul.allow_fp16_reduced_precision_reduction = matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def _kernels(run: Callable[[], Any]) -> list[str]:
@@ -239,18 +228,18 @@ def _kernels(run: Callable[[], Any]) -> list[str]:
 
 def _variants(problem: Problem, first: Any, second: Any) -> Iterator[Variant]:
     """Layout name, the call to time, and what brings its result to the problem's output layout, if it is not."""
-    if isinstance(problem, Gemm) and problem.input_dtype == INT8:
-        yield "B K-major", partial(torch._int_mm, first, second.t().contiguous().t()), None
-    elif isinstance(problem, Gemm) and problem.input_dtype == UINT8:
+    if isinstance(problem, Gemm) and problem.input_dtype == UINT8:
         a, b = (part.view(torch.float8_e4m3fn) for part in (first, second.t().contiguous()))
         one = torch.ones((), device=first.device)
         scaled = partial(torch._scaled_mm, a, b.t(), one, one, out_dtype=torch.float32)
         yield "B K-major, fast accumulation", partial(scaled, use_fast_accum=True), None
         yield "B K-major", partial(scaled, use_fast_accum=False), None
     elif isinstance(problem, Gemm):
-        yield "row-major", partial(torch.matmul, first, second), None
-        if problem.input_dtype == UINT16:
-            yield "B K-major", partial(torch.matmul, first, second.t().contiguous().t()), None
+        multiply = torch._int_mm if problem.input_dtype == INT8 else torch.matmul
+        if problem.input_dtype != INT8:
+            yield "row-major", partial(multiply, first, second), None
+        if problem.input_dtype in (INT8, UINT16):
+            yield "B K-major", partial(multiply, first, second.t().contiguous().t()), None
     elif isinstance(problem, Conv2d):
         for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
             tensors = (tensor.to(memory_format=memory_format) for tensor in (first, second))
@@ -263,8 +252,7 @@ def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Var
     """As :func:`_variants`: the convolution, or one of its two gradients."""
     functional, g = torch.nn.functional, problem.geometry
     planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
-    axes = slice(1, 3) if planar else slice(0, 3)
-    options = {name: tuple(g[at : at + 3])[axes] for at, name in ((0, "stride"), (3, "padding"), (6, "dilation"))}
+    options = {"stride": g[0 + planar : 3], "padding": g[3 + planar : 6], "dilation": g[6 + planar : 9]}
 
     def channels_first(tensor: Any) -> Any:
         return tensor.movedim(-1, 1).squeeze(2) if planar else tensor.movedim(-1, 1)
@@ -274,11 +262,9 @@ def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Var
 
     def backward(dy: Any, x: Any, filt: Any, wanted: int) -> Any:
         """One gradient alone; of the tensor that it belongs to, only shape and layout count."""
-        mask = [number == wanted for number in range(3)]
-        padding = [0] * len(options["stride"])
-        return torch.ops.aten.convolution_backward(
-            dy, x, filt, None, *options.values(), False, padding, 1, mask
-        )[wanted]  # fmt: skip
+        none, mask = [0] * len(options["stride"]), [number == wanted for number in range(3)]
+        given = dy, x, filt, None, *options.values(), False, none, 1, mask
+        return torch.ops.aten.convolution_backward(*given)[wanted]
 
     one, two = channels_first(first), channels_first(second)
     for layout, tensors in (("NDHWC", (one, two)), ("NCDHW", (one.contiguous(), two.contiguous()))):
@@ -294,12 +280,12 @@ def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Var
         yield layout, run, channels_last
 
 
-def _oracle(problem: Problem, seed: int) -> Callable[[Any], None]:
+def _oracle(problem: Problem) -> Callable[[Any], None]:
     """Raises RuntimeError if a result, in the problem's output layout, is further off than FP32 sums may be."""
     from numba import cuda
 
-    positions = arrays.sample_positions(problem, 2000, seed)
-    tensors = _normals(problem, seed)
+    positions = arrays.sample_positions(problem, 2000, _SEED)
+    tensors = _normals(problem)
     coded = problem.input_dtype == UINT16  # of which Numba knows the bits alone
     x, weight = (
         cuda.as_cuda_array(one.view(torch.int16)).view(UINT16) if coded else cuda.as_cuda_array(one)

@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,17 +32,14 @@ SETTLED, JITTER_SECONDS = (
 )  # by which medians of two parts of the warm-up may differ: a share, or the host's
 BATCH, BATCH_SECONDS = 5, 1.0  # launches that are queued together, and how long they last at most
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
-_LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
-_SM = 1  # NVML_CLOCK_SM
 
 
 def summarise(samples_ms: list[float]) -> Timing:
     """Median, p20, p80 and the median's error. The median's 95% interval runs between the samples of rank n/2 -+ 0.98
     sqrt(n) (the binomial interval in its normal approximation; Conover 1999, section 3.2)."""
     ordered = np.sort(np.asarray(samples_ms, dtype=np.float64))
-    count = len(ordered)
+    count, reach = len(ordered), 0.98 * math.sqrt(len(ordered))
     median, p20, p80 = (float(value) for value in np.percentile(ordered, (50, 20, 80)))
-    reach = 0.98 * math.sqrt(count)
     low = max(0, math.floor(count / 2 - reach))
     high = min(count - 1, math.ceil(count / 2 + reach) - 1)
     error = float(ordered[high] - ordered[low]) / 2 / median if median > 0 else math.inf
@@ -99,18 +97,15 @@ class Stopwatch:
 
     def __init__(self, l2_bytes: int) -> None:
         from numba import cuda
+        from numba.cuda.cudadrv.driver import device_memset
 
         self._cuda = cuda
-        self._scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
+        scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
+        self._flush = partial(device_memset, scratch, 0, scratch.nbytes)
         self._clock = _clock_reader()
         self._clocks: list[int] = []  # megahertz
         self._queue = [(cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)]
         self._lead = 1  # overwrites before each launch
-
-    def _flush(self) -> None:
-        from numba.cuda.cudadrv.driver import device_memset
-
-        device_memset(self._scratch, 0, self._scratch.nbytes)
 
     def _times(self, launches: Sequence[Callable[[], object]]) -> list[float]:
         """Milliseconds of each launch, one after the other; up to MAX_LEAD none of them waited for the host."""
@@ -167,8 +162,8 @@ class Stopwatch:
         self._warm_up(first, second, at_most=PAIR_SETTLED_BY_SECONDS)  # both meet the same clock
 
         def sample(swapped: bool) -> tuple[float, float]:
-            times = self._times((second, first) if swapped else (first, second))
-            return (times[1], times[0]) if swapped else (times[0], times[1])
+            one, other = self._times((second, first) if swapped else (first, second))
+            return (other, one) if swapped else (one, other)
 
         pairs = collect_pairs(sample, **limits)
         return replace(pairs, first=self._clocked(pairs.first), second=self._clocked(pairs.second))
@@ -178,12 +173,12 @@ def _clock_reader() -> Callable[[], int]:
     """Says the clock of Numba's current GPU in megahertz, by NVML, while kernels run; 0 if that does not say."""
     from numba import cuda
 
-    gpu, mhz = ctypes.c_void_p(), ctypes.c_uint(0)
+    gpu, mhz, sm = ctypes.c_void_p(), ctypes.c_uint(0), 1  # NVML_CLOCK_SM
     try:
-        nvml = ctypes.CDLL(_LIBRARY)
+        nvml = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
         name = cuda.get_current_device().uuid.encode()
         failed = nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(name, ctypes.byref(gpu))
         read = nvml.nvmlDeviceGetClockInfo
     except (OSError, AttributeError):  # an NVML that lacks a function counts as none
         return lambda: 0
-    return lambda: 0 if failed or read(gpu, _SM, ctypes.byref(mhz)) else mhz.value
+    return lambda: 0 if failed or read(gpu, sm, ctypes.byref(mhz)) else mhz.value

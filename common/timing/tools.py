@@ -89,8 +89,8 @@ class Counts(Struct, kw_only=True, omit_defaults=True):
 
 def _names(kind: type[Struct]) -> dict[str, str]:
     """ncu's name of each counter, from NVIDIA's metrics reference for compute capability 7.x to 10.x."""
-    hints = get_type_hints(kind, include_extras=True)
-    notes = {name: getattr(hint, "__metadata__", (None,))[-1] for name, hint in hints.items()}
+    hints = get_type_hints(kind, include_extras=True).items()
+    notes = {name: getattr(hint, "__metadata__", (None,))[-1] for name, hint in hints}
     return {name: note for name, note in notes.items() if isinstance(note, str)}
 
 

@@ -34,7 +34,7 @@ def library(monkeypatch):
         sys.modules, "torch",
         SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)),
     )  # fmt: skip
-    monkeypatch.setattr(peers, "_normals", lambda problem, seed: ("x", "weight"))
+    monkeypatch.setattr(peers, "_normals", lambda problem: ("x", "weight"))
     monkeypatch.setattr(peers, "_choose", asked.append)
     monkeypatch.setattr(
         peers, "_variants", lambda *_: [(name, lambda name=name: name, None) for name in ("NCHW", "NHWC")]
