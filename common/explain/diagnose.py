@@ -32,6 +32,7 @@ _CHANCE = 1e-5  # a few small integers often agree: how rarely they may by chanc
 _TILES = (2, 4, 8, 16, 32, 64, 128)
 _LONGEST = 200  # the longest axis of terms of which every range is tried
 _NAMES = {"c": "channel", "k": "filter", "n": "image"}
+_SWAPPED = "r and s are swapped: h pairs with r and w with s"
 _ALL = "gemm_k"  # in place of a letter: the terms in their order
 
 
@@ -252,6 +253,8 @@ def _operands(problem: Problem) -> Iterator[Hypothesis]:
         if isinstance(problem, Dgrad):
             text = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
         yield _read("weight", 1, text, **flipped)
+        order = tuple(map(weight_axes.index, weight_axes.translate(str.maketrans("rs", "sr"))))
+        yield 1, _SWAPPED, partial(_taken_as, "weight", order)
     if problem.input_dtype == UINT16:
         text = "codes of bfloat16 are multiplied as if they were float16"
         yield 0.5, text, lambda e: e.terms(x=e.x.view("f2"), weight=e.weight.view("f2")).sum(axis=1)
@@ -365,7 +368,7 @@ def _letters(problem: Problem) -> Iterator[Hypothesis]:
                         text = f"the terms pair a[m, {pair[0]}] with b[{pair[1]}, n]"
                     yield _read(operand, cost + 2, text, **{u: form})
     if "r" in summed:
-        yield _read("x", 1, "r and s are swapped: h pairs with r and w with s", r="s", s="r")
+        yield _read("x", 1, _SWAPPED, r="s", s="r")
 
 
 def _expressions(u: str, others: str, extents: dict[str, int]) -> Iterator[tuple[str, float]]:
