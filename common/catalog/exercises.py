@@ -178,16 +178,11 @@ class State:
 
     def passed(self, exercise: Exercise) -> bool:
         """Did the file, as it is now, pass?"""
-        return self._used.passed.get(exercise.name) == _digest(exercise.path)
+        with contextlib.suppress(*sources.NO_PYTHON):
+            return self._used.passed.get(exercise.name) == sources.source_hash(exercise.path)
+        return False
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file."""
         with self._changed() as used:
-            used.passed[exercise.name] = _digest(exercise.path) if passed else ""
-
-
-def _digest(path: Path) -> str:
-    """The hash of a file's code; of no Python one that no verdict has."""
-    with contextlib.suppress(*sources.NO_PYTHON):
-        return sources.source_hash(path)
-    return "none"
+            used.passed[exercise.name] = sources.source_hash(exercise.path) if passed else ""

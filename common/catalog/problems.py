@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import namedtuple
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,8 +54,8 @@ class Problem:
 
     batch_key = property(lambda self: "N" if "N" in self.arrays[0] else None)
 
-    def extents(self, letters: str) -> Extents:
-        """The extents of these letters."""
+    def extents(self, letters: Iterable[str]) -> Extents:
+        """The fields of these letters, or names."""
         return tuple([getattr(self, letter) for letter in letters])
 
     input_shape = property(lambda self: self.extents(self.arrays[0]))
@@ -173,9 +174,7 @@ class Convolution(Problem):
     P = property(lambda self: self._along("H", "R", "h")[2])
     Q = property(lambda self: self._along("W", "S", "w")[2])
 
-    @property
-    def geometry(self) -> Geometry:
-        return Geometry(*(getattr(self, name) for name in Geometry._fields))
+    geometry = property(lambda self: Geometry(*self.extents(Geometry._fields)))
 
     @property
     def flops(self) -> int:
