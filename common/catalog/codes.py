@@ -58,13 +58,8 @@ def _e4m3(numbers: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _bfloat16(numbers: NDArray[Any]) -> NDArray[np.uint16]:
-    exact = numbers
-    if exact.dtype != np.float32:  # first to eight digits, which float32 holds: numbers are rounded once
-        exact = exact.astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            last = np.maximum(np.frexp(exact)[1] - BFLOAT16_DIGITS, BFLOAT16_LEAST_EXPONENT)
-            exact = np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32)
-    bits = np.ascontiguousarray(exact).view(np.uint32)
-    rounded = bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
-    found = np.where(np.isnan(exact), bits | np.uint32(1 << 22), rounded) >> np.uint32(16)
-    return np.asarray(found, np.uint16)
+    with np.errstate(over="ignore", invalid="ignore"):  # to eight digits, which float32 holds
+        exact = numbers.astype(np.float64)
+        last = np.maximum(np.frexp(exact)[1] - BFLOAT16_DIGITS, BFLOAT16_LEAST_EXPONENT)
+        rounded = np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32)
+    return np.asarray(rounded.view(np.uint32) >> 16, np.uint16)
