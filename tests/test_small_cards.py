@@ -57,7 +57,7 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
     assert all(outcome.fine for outcome in outcomes), [outcome.reasons for outcome in outcomes]
     left = [outcome for outcome in outcomes if outcome.left_out]
     assert len(left) >= (2 if gigabytes < 10 else 0)
-    assert all(max(map(len, map(str, outcome.problem.shapes))) and outcome.needed_bytes > 10**9 for outcome in left)
+    assert all(max(map(len, map(str, outcome.problem.operands))) and outcome.needed_bytes > 10**9 for outcome in left)
     assert verdicts.exit_code(outcomes, asked=False) == RIGHT
 
 

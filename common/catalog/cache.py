@@ -39,16 +39,13 @@ def digest(paths: Iterable[Path], text: bool = False) -> str:
     whole = hashlib.sha256()
     for name, path in sorted((store.shown(path), path) for path in set(paths)):
         as_code = path.suffix == ".py" and (not text or name.startswith("common/"))
-        found = _bytes(path)
+        found = ""
         with contextlib.suppress(*sources.NO_PYTHON):
-            found = sources.source_hash(path) if as_code else found
+            found = sources.source_hash(path) if as_code else ""
+        if not found and path.is_file():
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
         whole.update(f"{name}\0{found}\0".encode())
     return whole.hexdigest()
-
-
-@store.kept_by_stamp
-def _bytes(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
 
 
 def key(

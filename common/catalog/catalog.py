@@ -11,16 +11,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
-import importlib.abc
 import importlib.util
 import inspect
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from common.catalog import lessontext, reference, store
@@ -40,9 +38,9 @@ class CatalogError(ValueError):
 @dataclass(frozen=True)
 class Step:
     """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies; ``builds_on``
-    the step that it grew from: the one before, or that of a line ``Builds on: NAME``. ``precision`` is one of
-    PRECISIONS, ``requires`` the least compute capability, or with an ``a`` the only one, ``algorithm`` one of
-    :data:`common.catalog.reference.ALGORITHMS`, or None, as the constants of these names say."""
+    the step that it grew from: the one before, or that of a line ``Builds on: NAME``. ``precision`` (one of
+    PRECISIONS), ``requires`` (the least compute capability, or with an ``a`` the only one) and ``algorithm`` (one of
+    :data:`common.catalog.reference.ALGORITHMS`) are what its constants of these names say."""
 
     name: str
     lesson: str
@@ -99,8 +97,8 @@ def steps(root: Path = LESSONS) -> list[Step]:
 def everything(root: Path = LESSONS) -> list[Step]:
     """Every step, then every experiment, by lesson and name; raises as :func:`steps` does."""
     folders = [root / lesson for lesson in lessons(root)]
-    found = [_header(path) for folder in folders for path in _python_files(folder)]
-    varied = [_header(path) for folder in folders for path in _python_files(folder / EXPERIMENTS)]
+    found = [_header(path) for folder in folders for path in sorted(folder.glob("[!_]*.py"))]
+    varied = [_header(path) for folder in folders for path in sorted(folder.glob(f"{EXPERIMENTS}/[!_]*.py"))]
     chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
     return [*(step for chain in chains for step in chain), *varied]
 
@@ -126,8 +124,8 @@ def presets(step: Step) -> list[str]:
     """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
     before = {earlier.name for earlier in predecessors(step)} | {step.name}
     later = lessontext.read(LESSONS).timed_from
-    large = [name for name in presets_of(step.ladder) if not name.startswith("tiny-")]
-    return [name for name in large if later.get(name, step.name) in before]
+    timed = [name for name in presets_of(step.ladder) if later.get(name, step.name) in before]
+    return [name for name in timed if not name.startswith("tiny-")]
 
 
 def usual_preset(step: Step) -> str:
@@ -136,22 +134,10 @@ def usual_preset(step: Step) -> str:
     return usual.preset if usual else DEFAULT_PRESET[step.ladder]
 
 
-def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:
-    """The helpers by name, by which records and files that stand in tell them apart."""
-    folders = [root / TOOLKIT, *(root / lesson / HELPERS for lesson in lessons(root))]
-    return {path.stem: path for folder in folders for path in _python_files(folder)}
-
-
 def is_helper(path: Path) -> bool:
     """Is this where a helper lies: one that lessons share, or a lesson's own?"""
     own = path.parent.name == HELPERS and path.parents[2] == LESSONS
     return (own or path.parent == LESSONS / TOOLKIT) and path.suffix == ".py" and not path.name.startswith("_")
-
-
-def _python_files(folder: Path) -> list[Path]:
-    """In order; none of a folder that is not there."""
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    return [folder / name for name in names if name.endswith(".py") and not name.startswith("_")]
 
 
 @store.kept_by_stamp
@@ -162,15 +148,15 @@ def _header(path: Path) -> Step:
     if ladder not in LADDERS:
         raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
     key = "Variant of" if experiment else "Previous step"
-    if not (header := re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)):
+    headers = dict(re.findall(r"^(Previous step|Variant of|Builds on): (\w+)$", text, re.MULTILINE))
+    if key not in headers:
         raise CatalogError(f"{path.name}: the docstring must have a line '{key}: NAME'")
     if not (title := re.match(rf'\s*(?:r?""")?{name}: (.+)', text)):
         raise CatalogError(f"{path.name}: the docstring must start with '{name}: what it does'")
-    previous = None if header[1] == "none" else header[1]
-    grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
+    previous = None if headers[key] == "none" else headers[key]
     return Step(
         name, path.parents[experiment].name, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
-        builds_on=grown[1] if grown else previous, **said(path, text),
+        builds_on=headers.get("Builds on", previous), **said(path, text),
     )  # fmt: skip
 
 
@@ -215,11 +201,9 @@ def load(
     constants: Mapping[str, int] | None = None,
 ) -> ModuleType:  # fmt: skip
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
-
-    ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``, ``constants`` values that the
-    file's own constants get before others follow. Raises CatalogError if the interface or a constant is missing.
-    """
-    with _standing_in(helpers) if helpers else contextlib.nullcontext():
+    ``helpers`` stand in for the lessons' own, ``{"memory": path}``; ``constants`` are values that the file's own get
+    before others follow. Raises CatalogError if the interface or a constant is missing."""
+    with anew(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)
     wanted = LADDERS[ladder].names + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
@@ -239,13 +223,10 @@ def load(
 def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] | None = None) -> ModuleType:
     """Import a Python file by its path, anew at each call; ``home`` and ``constants`` as for :func:`load`."""
     path = path.resolve()
-    spec = importlib.util.spec_from_file_location(f"file_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise CatalogError(f"{path.name}: must be a Python file (.py)")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # Numba pickles kernels by module
+    module = ModuleType(f"file_{path.stem}")
+    sys.modules[module.__name__] = module  # Numba pickles kernels by module
     module.__file__ = home or str(path)
-    # not by the loader: its compiled file is taken for current if two saves of one second have one length
+    # not by a loader: its compiled file is taken for current if two saves of one second have one length
     source, constants = path.read_bytes(), constants or {}
     parts: list[Any] = [ast.Module([one], []) for one in ast.parse(source).body] if constants else [source]
     for part in parts:
@@ -257,10 +238,16 @@ def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] 
 
 
 @contextlib.contextmanager
-def anew() -> Iterator[None]:
-    """While open, modules of the lessons are imported anew; afterwards those of before are back."""
-    package = importlib.import_module(LESSONS.name)
+def anew(helpers: Mapping[str, str] | None = None) -> Iterator[None]:
+    """While open, modules of the lessons are imported anew, those of ``helpers`` from the files named there by name;
+    afterwards those of before are back."""
+    package, stand_ins = importlib.import_module(LESSONS.name), helpers or {}
     prefix = f"{package.__name__}."
+
+    def find_spec(fullname: str, path: object = None, target: object = None) -> Any:
+        folder, _, name = fullname.rpartition(".")
+        stands_in = name in stand_ins and folder.startswith(prefix) and folder.endswith((TOOLKIT, HELPERS))
+        return importlib.util.spec_from_file_location(fullname, stand_ins[name]) if stands_in else None
 
     def take_out() -> dict[str, ModuleType]:
         taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(prefix)}
@@ -268,31 +255,13 @@ def anew() -> Iterator[None]:
             vars(package).pop(name.removeprefix(prefix), None)
         return taken
 
+    finder: Any = SimpleNamespace(find_spec=find_spec)
     before = take_out()
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
+        sys.meta_path.remove(finder)
         take_out()
         sys.modules.update(before)
         vars(package).update((name.removeprefix(prefix), module) for name, module in before.items())
-
-
-@contextlib.contextmanager
-def _standing_in(files: dict[str, str]) -> Iterator[None]:
-    """While open, the lessons' helpers are imported anew, those named in ``files`` from there."""
-    known, named = helpers_by_name(LESSONS), {}
-    for name, file in files.items():
-        place = known.get(name, LESSONS / name).relative_to(LESSONS.parent).with_suffix("")
-        named[".".join(place.parts)] = file
-
-    class Finder(importlib.abc.MetaPathFinder):
-        def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
-            return importlib.util.spec_from_file_location(fullname, named[fullname]) if fullname in named else None
-
-    finder = Finder()
-    with anew():
-        sys.meta_path.insert(0, finder)
-        try:
-            yield
-        finally:
-            sys.meta_path.remove(finder)

@@ -1,8 +1,6 @@
 """Arrays of codes, in place of types that NumPy lacks; arrays of other types hold numbers.
-
 E4M3, uint8: a sign, four bits of exponent and three of fraction. From 2^-9 to 448, zero, and NaN, but no infinity
-(Micikevicius et al. 2022, "FP8 Formats for Deep Learning"). BFLOAT16, uint16: the upper half of a float32.
-"""
+(Micikevicius et al. 2022, "FP8 Formats for Deep Learning"). BFLOAT16, uint16: the upper half of a float32."""
 
 from __future__ import annotations
 
@@ -19,6 +17,7 @@ BFLOAT16_LEAST_EXPONENT = -133  # every number is a multiple of 2 to this power
 _exponent, _fraction = np.arange(128) >> 3, np.arange(128) & 7
 _positive = np.where(_exponent > 0, np.ldexp(8.0 + _fraction, _exponent - 10), np.ldexp(1.0 * _fraction, -9))
 _positive[127] = np.nan
+_halfway = (_positive[:126] + _positive[1:127]) / 2  # above each number but the largest
 E4M3_NUMBERS = np.concatenate([_positive, -_positive])
 
 
@@ -46,34 +45,21 @@ def magnitudes(array: NDArray[Any]) -> NDArray[Any]:
 
 def held(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Numbers as an array of this dtype, or their codes: the nearest, ties to even; of e4m3 at most the largest."""
-    if not are(dtype):
-        return numbers.astype(dtype, copy=False)
-    if numbers.dtype == np.int8:  # of which there are few
-        every = np.arange(256, dtype=np.uint8)
-        return np.asarray(held(every.view(np.int8).astype(np.float64), dtype)[numbers.view(np.uint8)])
-    return _e4m3(numbers) if dtype == E4M3 else _bfloat16(numbers)
+    if dtype == E4M3:
+        return _e4m3(numbers)
+    return _bfloat16(numbers) if dtype == BFLOAT16 else numbers.astype(dtype, copy=False)
 
 
 def _e4m3(numbers: NDArray[Any]) -> NDArray[np.uint8]:
-    exact = numbers if numbers.dtype == np.float32 else np.asarray(numbers, np.float64)
-    # bits of its fraction that go, and how much more its exponent is
-    integer, cut, more = (np.int32, 20, 120) if exact.dtype == np.float32 else (np.int64, 49, 1016)
-    magnitude = np.fmin(np.abs(exact), exact.dtype.type(448))
-    bits = magnitude.view(integer)
-    normal = ((bits + ((1 << cut - 1) - 1) + (bits >> cut & 1)) >> cut) - (more << 3)
-    # below the least normal number, 2^-6, all are multiples of 2^-9
-    code = np.where(magnitude < 2**-6, np.rint(magnitude * 512), normal).astype(np.uint8)
-    return np.asarray(np.where(np.signbit(exact), code | 0x80, code), np.uint8)
+    magnitude = np.abs(numbers.astype(np.float64))
+    code = np.searchsorted(_halfway, magnitude)  # of two numbers as near, the lower
+    code += (code & 1) * (_halfway[np.minimum(code, 125)] == magnitude)
+    return (code | np.where(np.signbit(numbers), 0x80, 0)).astype(np.uint8)
 
 
 def _bfloat16(numbers: NDArray[Any]) -> NDArray[np.uint16]:
-    exact = numbers
-    if exact.dtype != np.float32:  # first to eight digits, which float32 holds: numbers are rounded once
-        exact = exact.astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            last = np.maximum(np.frexp(exact)[1] - BFLOAT16_DIGITS, BFLOAT16_LEAST_EXPONENT)
-            exact = np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32)
-    bits = np.ascontiguousarray(exact).view(np.uint32)
-    rounded = bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
-    found = np.where(np.isnan(exact), bits | np.uint32(1 << 22), rounded) >> np.uint32(16)
-    return np.asarray(found, np.uint16)
+    with np.errstate(over="ignore", invalid="ignore"):  # to eight digits, which float32 holds
+        exact = numbers.astype(np.float64)
+        last = np.maximum(np.frexp(exact)[1] - BFLOAT16_DIGITS, BFLOAT16_LEAST_EXPONENT)
+        rounded = np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32)
+    return np.asarray(rounded.view(np.uint32) >> 16, np.uint16)

@@ -17,9 +17,8 @@ from typing import Any
 from common.catalog import limits, sources
 from common.catalog.schema import Count, Extent, Name
 
-CARD_SWITCH = "WORKBOOK_CARD"  # a compute capability: play a card that has its limits
-PLAYED = r"-as-\d+-\d+$|-with-mlir$"  # how the slug of such a card ends, or of one with the other compiler
-COMPILER_SWITCH = "COMPILER"  # of the kernels that a GPU runs: one of COMPILERS
+CARD_SWITCH, COMPILER_SWITCH = "WORKBOOK_CARD", "COMPILER"  # in the environment: see played() and compiler()
+PLAYED = r"-as-\d+-\d+$|-with-mlir$"  # how the slug of a played card ends, or of one with the other compiler
 NUMBA_CUDA, MLIR = COMPILERS = "numba-cuda", "mlir"
 NO_MLIR = "numba-cuda-mlir is not installed: pip install 'numba-cuda-mlir[cu13]' (Python 3.11 to 3.14)"
 USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
@@ -53,8 +52,8 @@ def _asked(function: Any, *arguments: Any) -> int:
     return value.value
 
 
-def _attribute(driver: Any, attribute: int) -> int:
-    """Of the first GPU."""
+def _attribute(attribute: int) -> int:
+    driver = loaded()
     return _asked(driver.cuDeviceGetAttribute, attribute, _asked(driver.cuDeviceGet, 0))
 
 
@@ -81,34 +80,29 @@ def ready() -> bool:
     ValueError without the compiler asked for."""
     if gpu_count() == 0:
         return False
-    compiling = sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
-    cuda_major = min((int(version.partition(".")[0]) for version in compiling.values()), default=0)
-    if why := unusable(loaded(), cuda_major):
+    compiling = sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12")).values()
+    needed = min((int(one.partition(".")[0]) for one in compiling), default=0)
+    version = _asked(loaded().cuDriverGetVersion)
+    major, minor = map(_attribute, _CAPABILITY)
+    why = ""
+    if version // 1000 < needed:
+        other = "`make all CUDA=12` installs those for it, or " if version >= 12000 else ""
+        has = f"the driver is for CUDA {_dotted(version)}, the packages for CUDA {needed}"
+        why = f"{has}: {other}update the driver"
+    elif (major, minor) < (7, 5):
+        why = f"the GPU's compute capability is {major}.{minor}, and 7.5 is the least that works"
+    elif _attribute(_COMPUTE_MODE) and not _attribute(_MPS_ENABLED):  # MPS holds an exclusive card's context, shared
+        takes = "the GPU's compute mode takes one process at a time, and several work here"
+        why = f"{takes}: `nvidia-smi -c DEFAULT` (ask the administrator) ends that"
+    if why:
         raise NoGpuError(f"{why}; check, all and lessons go without it with --sim")
     if compiler() == MLIR and find_spec("numba_cuda_mlir") is None:
         raise ValueError(f"{COMPILER_SWITCH}={MLIR}: {NO_MLIR}")
     return True
 
 
-def unusable(driver: Any, cuda_major: int) -> str:
-    """Why the first GPU cannot be used with packages for that CUDA, and what to do; empty if it can."""
-    version = _asked(driver.cuDriverGetVersion)
-    if version // 1000 < cuda_major:
-        other = "`make all CUDA=12` installs those for it, or " if version >= 12000 else ""
-        has = f"the driver is for CUDA {_dotted(version)}, the packages for CUDA {cuda_major}"
-        return f"{has}: {other}update the driver"
-    major, minor = (_attribute(driver, one) for one in _CAPABILITY)
-    if (major, minor) < (7, 5):
-        return f"the GPU's compute capability is {major}.{minor}, and 7.5 is the least that works"
-    # a server of MPS holds the one context of an exclusive card and shares it
-    if _attribute(driver, _COMPUTE_MODE) and not _attribute(driver, _MPS_ENABLED):
-        takes = "the GPU's compute mode takes one process at a time, and several work here"
-        return f"{takes}: `nvidia-smi -c DEFAULT` (ask the administrator) ends that"
-    return ""
-
-
 def _dotted(version: int) -> str:
-    """CUDA's version as people write it, of the driver's number."""
+    """The driver's number of a version of CUDA as people write it."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
@@ -196,8 +190,7 @@ def compute_capability() -> str | None:
 
 
 def _capability() -> str | None:
-    """The first GPU's compute capability, from the driver."""
-    return ".".join(str(_attribute(loaded(), one)) for one in _CAPABILITY) if gpu_count() else None
+    return ".".join(str(_attribute(one)) for one in _CAPABILITY) if gpu_count() else None
 
 
 def require_gpu(what: str) -> None:
@@ -253,14 +246,11 @@ def current_gpu() -> Gpu:
     name += f" as {played()}" if played() else ""  # its measurements are not the card's
     name += f" with {compiler()}" if compiler() != NUMBA_CUDA else ""  # nor are they numba-cuda's
     return Gpu(
-        name=name,
-        compute_capability="{}.{}".format(*device.compute_capability),
-        multiprocessors=int(device.MULTIPROCESSOR_COUNT),
+        name=name, compute_capability="{}.{}".format(*device.compute_capability),
+        multiprocessors=int(device.MULTIPROCESSOR_COUNT), l2_bytes=l2_bytes(),
         memory_bytes=int(cuda.current_context().get_memory_info().total),
-        l2_bytes=l2_bytes(),
-        driver=driver.partition("\n")[0].strip() or "unknown",
-        cuda=_dotted(_asked(loaded().cuDriverGetVersion)),
-    )
+        driver=driver.partition("\n")[0].strip() or "unknown", cuda=_dotted(_asked(loaded().cuDriverGetVersion)),
+    )  # fmt: skip
 
 
 def l2_bytes() -> int:

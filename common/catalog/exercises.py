@@ -1,9 +1,7 @@
 """Finds the exercises of the lessons, their hints, and what of both a student has used.
-
 An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution is ``solutions/<name>.diff``, a unified diff of
 it. What is not code stands in ``exercises/exercises.toml``, ``[[exercise]]`` by ``[[exercise]]`` in order, and what
-nobody should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each.
-"""
+nobody should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each."""
 
 from __future__ import annotations
 
@@ -13,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field, to_builtins
+from msgspec import Meta, Struct, to_builtins
 
-from common.catalog import catalog, problems, schema, shipped, sources, store
+from common.catalog import cache, catalog, problems, schema, shipped, sources, store
 from common.catalog.problems import Problem
 from common.catalog.schema import Amount, Count, Name
 
@@ -27,7 +25,7 @@ SOLUTIONS = catalog.ROOT / ".workbook" / "solutions"
 
 
 class ExerciseError(ValueError):
-    """There is no such exercise, or what is kept of a student's or was shipped cannot be read."""
+    """There is no such exercise, or nobody knows how it was shipped."""
 
 
 class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,13 +39,13 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lines: Count = 0  # to write between the markers (write), or at most to change (bug)
     shapes: tuple[Name, ...] = ()  # that it is checked at; default: its ladder's
     preset: str = ""  # that it is compiled for and timed on; default: PRESETS of its ladder
-    at_most: dict[str, Amount] = field(default_factory=dict)  # by the names of common.grade.tasks.COUNTED
-    at_least: dict[str, Amount] = field(default_factory=dict)
-    because: dict[str, Name] = field(default_factory=dict)  # why it is asked for: said where a limit is not kept
+    at_most: dict[str, Amount] = {}  # by the names of common.grade.tasks.COUNTED
+    at_least: dict[str, Amount] = {}
+    because: dict[str, Name] = {}  # why it is asked for: said where a limit is not kept
     floor: Amount = 0.0  # with a GPU: percent of the floor's rate to reach on the preset
     hints: Annotated[tuple[Name, ...], Meta(min_length=1)]  # three, from a question to nearly the answer
-    answers: dict[str, Name] = field(default_factory=dict)  # of a prediction: common.grade.answers
-    slips: dict[str, dict[str, Name]] = field(default_factory=dict)  # what a common mistake comes to, and what it is
+    answers: dict[str, Name] = {}  # of a prediction: common.grade.answers
+    slips: dict[str, dict[str, Name]] = {}  # what a common mistake comes to, and what it is
     number: str  # its lesson's and its own, as in 02.3
     lesson: str
     path: Path
@@ -64,7 +62,7 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             with contextlib.suppress(ValueError):  # a comment is other than shipped
                 return patched(store.read_text(given), diff)
         with contextlib.suppress(ValueError):
-            return patched((shipped.text(given) or b"").decode("utf-8"), diff)
+            return patched((shipped.text(given) or b"").decode(), diff)
         unknown = f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped"
         raise ExerciseError(f"{unknown}: move yours to another folder, unpack the original, and grade yours there")
 
@@ -72,9 +70,8 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Its solution as a file, below ``.workbook``."""
         if self.kind == "step":
             return self.path
-        path, text = SOLUTIONS / f"{self.name}.py", self.solution.encode()
-        if not path.is_file() or store.read_bytes(path) != text:
-            store.write(path, text)
+        path = SOLUTIONS / f"{self.name}.py"
+        store.write(path, self.solution)
         return path
 
     @property
@@ -151,55 +148,41 @@ def _read(folder: Path) -> list[Exercise]:
 class Used(Struct):
     """Hints taken, and the hash of the code that passed, by exercise."""
 
-    hints: dict[str, Count] = field(default_factory=dict)
-    passed: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, Count] = {}
+    passed: dict[str, str] = {}
 
 
 class State:
-    """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
+    """Hints taken and exercises passed, in a file that git ignores; raises StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
-        self.path, self._data = path, Used()
-        self._read()
-
-    def _read(self) -> None:
-        try:
-            if self.path.exists():
-                self._data = schema.read(store.read_json(self.path), Used, store.shown(self.path))
-        except (store.StoreError, schema.SchemaError) as error:
-            raise ExerciseError(f"{error}; delete it to start anew") from None
+        self.path, self._used = path, cache.read(path, Used)
 
     @contextlib.contextmanager
-    def _changed(self) -> Iterator[None]:
-        """Read what others wrote meanwhile, and write what is changed in the context."""
+    def _changed(self) -> Iterator[Used]:
+        """What others wrote meanwhile, too; written when it is changed."""
         with store.locked(self.path.parent):
-            self._read()
-            yield
-            store.write_json(self.path, to_builtins(self._data))
+            self._used = cache.read(self.path, Used)
+            yield self._used
+            store.write_json(self.path, to_builtins(self._used))
 
     def hint(self, exercise: Exercise) -> tuple[int, str]:
         """The next hint and its number from 1 on; the last one again when all are given."""
-        with self._changed():
-            taken = min(self._data.hints.get(exercise.name, 0), len(exercise.hints) - 1)
-            self._data.hints[exercise.name] = taken + 1
-        return taken + 1, exercise.hints[taken]
+        with self._changed() as used:
+            number = used.hints[exercise.name] = min(used.hints.get(exercise.name, 0) + 1, len(exercise.hints))
+        return number, exercise.hints[number - 1]
 
     def hints(self, exercise: Exercise) -> int:
         """Hints given so far."""
-        return min(self._data.hints.get(exercise.name, 0), len(exercise.hints))
+        return min(self._used.hints.get(exercise.name, 0), len(exercise.hints))
 
     def passed(self, exercise: Exercise) -> bool:
         """Did the file, as it is now, pass?"""
-        return self._data.passed.get(exercise.name) == _digest(exercise.path)
+        with contextlib.suppress(*sources.NO_PYTHON):
+            return self._used.passed.get(exercise.name) == sources.source_hash(exercise.path)
+        return False
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file."""
-        with self._changed():
-            self._data.passed[exercise.name] = _digest(exercise.path) if passed else ""
-
-
-def _digest(path: Path) -> str:
-    """The hash of a file's code; of no Python one that no verdict has."""
-    with contextlib.suppress(*sources.NO_PYTHON):
-        return sources.source_hash(path)
-    return "none"
+        with self._changed() as used:
+            used.passed[exercise.name] = sources.source_hash(exercise.path) if passed else ""

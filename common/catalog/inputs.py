@@ -1,8 +1,6 @@
 """Seeded operands: integers and powers of two whose sums are exact in float32, and normals; never infinity or NaN.
-
 On arrays of 16 bits operands are held exactly; sums stay below the largest float16, and most are no number of the
-output's, so that how they are rounded shows.
-"""
+output's, so that how they are rounded shows."""
 
 from __future__ import annotations
 
@@ -43,6 +41,12 @@ SPECIAL = {
     "apart": "products in one sum far larger than others",
 }
 NORMALS = "normals"  # in the place of such a kind: operands whose sums are rounded
+_ANY, _ONES = (*range(-128, 0), *range(1, 128)), (-1, 1)
+_BYTES = {  # of int8, what the input and the weight of such a kind are drawn of
+    "zeros": (_ANY, _ANY), "negative": (range(1, 128), range(-128, 0)), "large": (_ANY, _ONES),
+    "heavy": (_ONES, _ANY), "sums": ((-128, -127),) * 2, "tiny": ((-1, 0, 1),) * 2,
+    "mixed": ((-128, -1, 1, 127),) * 2, "apart": ((-127, *_ONES * 3, 127),) * 2,
+}  # fmt: skip
 
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
@@ -60,10 +64,7 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
             values = rng.integers(-128, 127, count, dtype=np.int8)
             return values + (values >= 0)
         drawn = rng.integers(1, largest, count, dtype=np.int16 if one_sign else np.int8, endpoint=True)
-        if one_sign:
-            drawn[rng.integers(0, _AGAINST, count, dtype=np.int8) == 0] *= -1
-        else:
-            drawn *= 2 * rng.integers(0, 1, count, dtype=np.int8, endpoint=True) - 1
+        drawn[rng.integers(0, _AGAINST if one_sign else 2, count, dtype=np.int8) == 0] *= -1
         return codes.held(drawn, problem.input_dtype)
 
     x, weight = _repeated(draw, problem.input_shape), _repeated(draw, problem.weight_shape)
@@ -102,7 +103,11 @@ def special(
     """Input and weight of a kind of :data:`SPECIAL`, exact in any order of summation, and in TF32 if asked for."""
     rng = np.random.default_rng(seed)
     if problem.input_dtype == INT8:
-        return _special_bytes(kind, problem, rng)
+        drawn = zip(_BYTES[kind], problem.operands, strict=False)
+        x, weight = (rng.choice(np.array(values, np.int8), shape) for values, (shape, _) in drawn)
+        if kind == "zeros":
+            _set_zeros(rng, problem, x, weight)
+        return x, weight
     x, weight = (codes.values(array).astype(np.float32) for array in integers(problem, seed, algorithm))
     limit = FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, algorithm)
     largest = _TF32_LIMIT if precision == "tf32" else _INTEGERS.get(problem.input_dtype, 1 << 14)
@@ -132,23 +137,6 @@ def special(
     else:
         x, weight = _apart(rng, problem, x, weight, limit)
     return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.input_dtype), algorithm)
-
-
-def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The same of int8."""
-
-    def of(*values: int) -> tuple[Array, Array]:
-        x, weight = (rng.choice(np.array(values, np.int8), shape) for shape in problem.shapes[:2])
-        return x, weight
-
-    (x, weight), (all_x, all_weight) = of(-1, 1), of(*range(-128, 0), *range(1, 128))
-    if kind == "zeros":
-        _set_zeros(rng, problem, all_x, all_weight)
-    return {
-        "zeros": (all_x, all_weight), "negative": (np.maximum(all_x, 1), np.minimum(all_weight, -1)),
-        "large": (all_x, weight), "heavy": (x, all_weight), "sums": of(-128, -127), "tiny": of(-1, 0, 1),
-        "mixed": of(-128, -1, 1, 127), "apart": of(-127, -1, -1, -1, 1, 1, 1, 127),
-    }[kind]  # fmt: skip
 
 
 def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Array) -> None:
@@ -196,5 +184,5 @@ def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[
             values = np.clip(np.rint(32 * values), -128, 127)
         return codes.held(values, problem.input_dtype)
 
-    x, weight = (_repeated(draw, shape) for shape in problem.shapes[:2])
+    x, weight = (_repeated(draw, shape) for shape, _ in problem.operands[:2])
     return x, pruned(weight, algorithm)

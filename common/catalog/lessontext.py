@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from common.catalog import schema, store
 
@@ -36,12 +36,12 @@ class Training(Struct, frozen=True):
 class Lesson(Struct, frozen=True):
     """What one lesson says, or all."""
 
-    timed_from: dict[str, str] = field(default_factory=dict)  # by preset, the first step of its ladder timed on it
-    usual: dict[str, Usual] = field(default_factory=dict)  # by step
-    remark: list[Remark] = field(default_factory=list)
-    accuracy: list[str] = field(default_factory=list)  # steps on matrices whose errors are measured over K
-    epilogues: list[Epilogues] = field(default_factory=list)
-    measured_by: dict[str, str] = field(default_factory=dict)  # the module that measures accuracy, and epilogues
+    timed_from: dict[str, str] = {}  # by preset, the first step of its ladder timed on it
+    usual: dict[str, Usual] = {}  # by step
+    remark: list[Remark] = []
+    accuracy: list[str] = []  # steps on matrices whose errors are measured over K
+    epilogues: list[Epilogues] = []
+    measured_by: dict[str, str] = {}  # the module that measures accuracy, and epilogues
     training: Training | None = None
     photo: str = ""  # the conv2d step that convolves the photograph
 

@@ -1,9 +1,6 @@
-"""What a block of threads may take, and how many warps fit a multiprocessor, on any GPU this book runs on.
-
-Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (7.5 to 12.x). Allocation
-granularities and the order of the rounding: ``cuda_occupancy.h`` of the CUDA toolkit. Without a compute capability
-what some GPU takes is allowed.
-"""
+"""What a block of threads may take, and how many warps fit a multiprocessor: CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability" (7.5 to 12.x), and for allocation granularities and the order of the rounding
+``cuda_occupancy.h`` of the CUDA toolkit. Without a compute capability what some GPU takes is allowed."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ MAX_BLOCK, MAX_GRID = (1024, 1024, 64), (2**31 - 1, 65535, 65535)
 MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
 MAX_CONSTANT = 64 * 1024  # bytes of all arrays that a kernel takes from outside, which Numba compiles into it
 MAX_CLUSTER = 8  # blocks: "Thread Block Clusters" there, the most that every GPU which has clusters takes
-CLUSTERS_FROM = 9  # the first figure of the compute capability
 
 
 @dataclass(frozen=True)
@@ -91,11 +87,11 @@ def cluster_of(launch_bounds: Any) -> int:
 
 def require_cluster(grid: Extents, cluster: int, capability: str | None = None) -> None:
     """Raise LaunchLimitError if a grid, in blocks, cannot run in clusters of so many blocks along x."""
+    said = f"a cluster of {cluster} blocks"
     if not 1 <= cluster <= MAX_CLUSTER:
-        raise LaunchLimitError(f"a cluster of {cluster} blocks: must be of 1 to {MAX_CLUSTER}")
-    if cluster > 1 and capability and int(capability.partition(".")[0]) < CLUSTERS_FROM:
-        lacks = f"compute capability {capability} has no clusters, {CLUSTERS_FROM}.0 and newer have"
-        raise LaunchLimitError(f"a cluster of {cluster} blocks: {lacks}")
+        raise LaunchLimitError(f"{said}: must be of 1 to {MAX_CLUSTER}")
+    if cluster > 1 and capability and int(capability.partition(".")[0]) < 9:
+        raise LaunchLimitError(f"{said}: compute capability {capability} has no clusters, 9.0 and newer have")
     if grid[0] % cluster:
         raise LaunchLimitError(f"grid {grid} in clusters of {cluster} blocks: x must be a multiple of {cluster}")
 
@@ -136,24 +132,23 @@ def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, in
     """Grid and block, of three axes each, and bytes of dynamic shared memory, from what stands in ``kernel[...]``.
     Raises LaunchFormError naming what is missing or no whole number, StreamError."""
     if not isinstance(given, tuple):
-        raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {kernel}[grid, block]")
+        raise LaunchFormError(f"{kernel}[{given!r:.80}] has a grid and no block: write {kernel}[grid, block]")
     stream, dynamic = (*given[2:], 0, 0)[:2]
     bytes_first = isinstance(stream, int) and stream  # as the third item, where the stream belongs
     if bytes_first or not 2 <= len(given) <= 4 or not _whole(dynamic) or dynamic < 0:
         wanted = f"{kernel}[grid, block], then perhaps a stream, and bytes of dynamic shared memory as the fourth"
-        raise LaunchFormError(f"{kernel}[{', '.join(map(_shown, given))}]: write {wanted}")
+        raise LaunchFormError(f"{kernel}[{', '.join(f'{one!r:.80}' for one in given)}]: write {wanted}")
     if stream is not None and not (hasattr(stream, "__int__") and int(stream) in (0, 1)):  # the driver has two names
         refuse_stream()
     return _extents("grid", given[0]), _extents("block", given[1]), int(dynamic)
 
 
 def refuse_stream(*_: Any, **__: Any) -> NoReturn:
-    """Raise StreamError."""
     said = "a launch is checked and timed on the default stream, which waits for no other"
     raise StreamError(f"work on another stream: {said}")
 
 
-# What stands in the place of the functions of ``numba.cuda`` that make streams.
+# In place of the functions of ``numba.cuda`` that make streams.
 STREAMS: dict[str, Any] = dict.fromkeys(("stream", "external_stream", "per_thread_default_stream"), refuse_stream)
 STREAMS |= dict.fromkeys(("default_stream", "legacy_default_stream"), lambda: 0)
 
@@ -162,21 +157,17 @@ def _extents(name: str, given: Any) -> Extents:
     """One to three whole numbers as three."""
     extents = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(extents) <= 3:
-        raise LaunchFormError(f"{name} {_shown(given)} has {len(extents)} axes: must have 1, 2 or 3")
+        raise LaunchFormError(f"{name} {given!r:.80} has {len(extents)} axes: must have 1, 2 or 3")
     for extent in extents:
         if not _whole(extent):
             hint = ": / gives a float, // a whole number" if isinstance(extent, float | np.floating) else ""
-            holds = f"{name} {_shown(given)} holds {_shown(extent)}, a {type(extent).__name__}"
+            holds = f"{name} {given!r:.80} holds {extent!r:.80}, a {type(extent).__name__}"
             raise LaunchFormError(f"{holds}: sizes are whole numbers{hint}")
     return tuple(map(int, (*extents, 1, 1)))[:3]
 
 
 def _whole(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:80]
 
 
 def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, Any]) -> None:
@@ -204,10 +195,9 @@ class Occupancy(Struct, frozen=True, omit_defaults=True):
 
 def limits(architecture: str) -> Limits:
     """Those of a compute capability such as ``"9.0"`` or ``"9.0a"``; raises ValueError listing the known ones."""
-    found = LIMITS.get(architecture.removesuffix("a"))
-    if found is None:
+    if (name := architecture.removesuffix("a")) not in LIMITS:
         raise ValueError(f"compute capability {architecture!r} is unknown: known are {', '.join(LIMITS)}")
-    return found
+    return LIMITS[name]
 
 
 def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
@@ -236,5 +226,4 @@ def block_registers(threads: int, registers: int) -> int:
 
 
 def _multiple(value: int, unit: int) -> int:
-    """The first multiple of ``unit`` from ``value`` on."""
     return -(-value // unit) * unit

@@ -1,16 +1,15 @@
 """What is computed: problem shapes, their FLOPs and least traffic, and the named presets, ``problems.toml``.
-
 Index letters are those of cuDNN and CUTLASS: N batch, C input channels, D/H/W input, K filters, T/R/S filter, O/P/Q
 output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilation_h``; its gradients have its
-letters.
-"""
+letters."""
 
 from __future__ import annotations
 
-import contextlib
 import math
+import re
 from collections import namedtuple
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,30 +25,25 @@ Extents = tuple[int, ...]
 
 # Stride, padding and dilation of a 3D convolution, as ``launch`` of a conv3d step receives them.
 Geometry = namedtuple(
-    "Geometry",
-    "stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w",
+    "Geometry", "stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w",
     defaults=(1, 1, 1, 0, 0, 0, 1, 1, 1),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Problem:
     """A shape to compute. Input, weight and output are the arrays in the order of ``launch``: a, b and c, or x, filt
-    and y. Input and weight have one dtype; an output of 16 bits is a float32 sum, rounded once, at the end.
-
-    ``form`` names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32.
-    """
+    and y. Input and weight have one dtype; an output of 16 bits is a float32 sum, rounded once, at the end. ``form``
+    names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32."""
 
     ladder: ClassVar[str]
     form: ClassVar[str]
     names: ClassVar[tuple[str, ...]]  # what launch takes: the input, the weight, the output; perhaps the geometry
     arrays: ClassVar[tuple[str, str, str]]  # the letters of the extents of the first three
     summed: ClassVar[str]  # those of the sum of one element of the output
-    required: ClassVar[tuple[str, ...]]
     input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     output_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     operation: ClassVar[str] = "FLOP"  # what a rate counts
-    batch_key: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         for key, value in vars(self).items():
@@ -58,8 +52,10 @@ class Problem:
                 kind = "a positive integer" if least == 1 else "an integer of at least 0"
                 raise ValueError(f"{key}={value!r}: must be {kind}")
 
-    def extents(self, letters: str) -> Extents:
-        """The extents of these letters."""
+    batch_key = property(lambda self: "N" if "N" in self.arrays[0] else None)
+
+    def extents(self, letters: Iterable[str]) -> Extents:
+        """The fields of these letters, or names."""
         return tuple([getattr(self, letter) for letter in letters])
 
     input_shape = property(lambda self: self.extents(self.arrays[0]))
@@ -67,14 +63,10 @@ class Problem:
     output_shape = property(lambda self: self.extents(self.arrays[2]))
 
     @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        """Those of the input, the weight and the output."""
-        return self.input_shape, self.weight_shape, self.output_shape
-
-    @property
     def operands(self) -> tuple[tuple[Extents, np.dtype[Any]], ...]:
         """Shape and dtype of the input, the weight and the output."""
-        return tuple(zip(self.shapes, (self.input_dtype, self.input_dtype, self.output_dtype), strict=True))
+        shapes = map(self.extents, self.arrays)
+        return tuple(zip(shapes, (self.input_dtype, self.input_dtype, self.output_dtype), strict=True))
 
     @property
     def reduction(self) -> int:
@@ -83,8 +75,8 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the definition: two per multiply-add, padding not counted out."""
-        return 2 * math.prod(self.shapes[2]) * self.reduction
+        """Operations of the definition: two per multiply-add, padding not counted out."""
+        return 2 * math.prod(self.extents(self.arrays[2])) * self.reduction
 
     @property
     def least_bytes(self) -> int:
@@ -97,9 +89,9 @@ class Problem:
         return self.flops / self.least_bytes
 
     def shape(self) -> dict[str, int]:
-        """The fields that tell this problem from others: required keys, and options off their default."""
-        defaults = {f.name: f.default for f in fields(self)}
-        return {k: v for k, v in vars(self).items() if k in self.required or v != defaults[k]}
+        """The fields that tell this problem from others: those without a default, and those off it."""
+        defaults = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in vars(self).items() if value != defaults[name]}
 
     def __str__(self) -> str:
         return " ".join(f"{key}={value}" for key, value in self.shape().items())
@@ -114,7 +106,6 @@ class Gemm(Problem):
     K: int
     ladder = form = "gemm"
     names, arrays, summed = ("a", "b", "c"), ("MK", "KN", "MN"), "K"
-    required = ("M", "N", "K")
 
 
 @dataclass(frozen=True)
@@ -130,8 +121,6 @@ class Conv2d(Problem):
     S: int
     ladder = form = "conv2d"
     names, arrays, summed = ("x", "filt", "y"), ("NCHW", "KCRS", "NKPQ"), "CRS"
-    required = ("N", "C", "H", "W", "K", "R", "S")
-    batch_key = "N"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,8 +155,6 @@ class Convolution(Problem):
     dilation_d: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-    required = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
-    batch_key = "N"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,9 +174,7 @@ class Convolution(Problem):
     P = property(lambda self: self._along("H", "R", "h")[2])
     Q = property(lambda self: self._along("W", "S", "w")[2])
 
-    @property
-    def geometry(self) -> Geometry:
-        return Geometry(*(getattr(self, name) for name in Geometry._fields))
+    geometry = property(lambda self: Geometry(*self.extents(Geometry._fields)))
 
     @property
     def flops(self) -> int:
@@ -248,13 +233,13 @@ def on_ladder(ladder: str, problem: Problem) -> Problem:
 
 def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
     """Build the ladder's problem from extents; raises ValueError naming the key that is wrong, missing or unknown."""
-    kind = LADDERS[ladder]
-    allowed = [field.name for field in fields(kind)]
+    allowed = {field.name: field.default for field in fields(LADDERS[ladder])}
+    needed = [name for name, default in allowed.items() if default is MISSING]
     if unknown := [key for key in shape if key not in allowed]:
         raise ValueError(f"shape key {unknown[0]!r} is unknown for {ladder}: allowed are {' '.join(allowed)}")
-    if missing := [key for key in kind.required if key not in shape]:
-        raise ValueError(f"shape key {missing[0]!r} is missing: {ladder} needs {' '.join(kind.required)}")
-    return kind(**shape)
+    if missing := [key for key in needed if key not in shape]:
+        raise ValueError(f"shape key {missing[0]!r} is missing: {ladder} needs {' '.join(needed)}")
+    return LADDERS[ladder](**shape)
 
 
 def parse_shape(ladder: str, text: str) -> Problem:
@@ -266,9 +251,8 @@ def parse_shape(ladder: str, text: str) -> Problem:
             raise ValueError(f"{word!r} in the shape: must be KEY=INTEGER")
         if key in shape:
             raise ValueError(f"shape key {key!r} is given twice")
-        shape[key] = value  # if it is no number, the problem's own check names the field
-        with contextlib.suppress(ValueError):
-            shape[key] = int(value)
+        # if it is no number, the problem's own check names the field
+        shape[key] = int(value) if re.fullmatch(r"[+-]?\d+", value) else value
     return from_shape(ladder, shape)
 
 

@@ -9,6 +9,7 @@ and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016):
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from common.catalog import codes
-from common.catalog.problems import FLOAT16, INT32, SIXTEEN_BITS, UINT8, Conv2d, Convolution, Gemm, Problem
+from common.catalog.problems import FLOAT16, INT32, SIXTEEN_BITS, UINT8, UINT16, Conv2d, Convolution, Gemm, Problem
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 Indices = tuple[NDArray[np.intp], ...]
 
 MINIMAL, PRUNED = "F(2x2,3x3)", "2:4"
-ALGORITHMS = (MINIMAL, PRUNED)
-"""What a step may name as its ``ALGORITHM``."""
+ALGORITHMS = (MINIMAL, PRUNED)  # what a step may name as its ``ALGORITHM``
 
 MATRICES = (
     np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]]),  # B^T
@@ -37,6 +37,8 @@ _TRANSFORMS = 2 * (1 + 2 + 2)  # roundings along both axes: of inputs one, of ta
 
 _ROUNDED, _CUT, _TF32 = 2.0**-24, 2.0**-23, 2.0**-11  # unit roundoffs
 _FP8_CUT, _FP8_DEPTH = 2.0**-13, 32  # that of sums of e4m3 in the matrix unit, and products of an instruction
+# By dtype, the significant bits of a normal number, and 2 to what power every number is a multiple of.
+_DIGITS = {FLOAT16: (11, -24), UINT16: (codes.BFLOAT16_DIGITS, codes.BFLOAT16_LEAST_EXPONENT)}
 _TYPICALLY = 1.25  # times the error of rounding to the nearest: cutting off both inputs gives 2, one 1.6
 _SEQUENTIAL = 0.47  # the error of sums of float32 normals, term by term, in units of 2**-24 * magnitude
 _MARGIN, _FEW = 2, 8  # times that error for many elements; a single one may have nine times as much again
@@ -54,25 +56,22 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
             y += (weight[:, :, r, s] @ read).reshape(y.shape)
         return y
     assert isinstance(problem, Convolution)
-    g, (_, D, H, W, C) = problem.geometry, problem.extents("NDHWC")
-    # the input with the padding of the forward convolution around it; of a gradient of the input, that gradient
-    padded = np.zeros((problem.N, D + 2 * g.pad_d, H + 2 * g.pad_h, W + 2 * g.pad_w, C))
-    inside = padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
-    inside[:] = 0 if problem.form == "dgrad" else x
+    g, dgrad = problem.geometry, problem.form == "dgrad"
+    # the input, or its gradient to be summed, with the padding of the forward convolution around it
+    padded = np.pad(y if dgrad else x, [(0, 0), *((pad, pad) for pad in g[3:6]), (0, 0)])
+    reach = [(count - 1) * dilation + 1 for count, dilation in zip(problem.extents("TRS"), g[6:], strict=True)]
+    windows = sliding_window_view(padded, reach, axis=(1, 2, 3), writeable=True)
+    windows = windows[:, :: g.stride_d, :: g.stride_h, :: g.stride_w, :, :: g[6], :: g[7], :: g[8]]
     for taps in np.ndindex(*problem.extents("TRS")):
-        # the elements of the padded x that the tap of all filters meets: as many as there are of y
-        along = [
-            slice(index * dilation, index * dilation + (count - 1) * stride + 1, stride)
-            for index, dilation, count, stride in zip(taps, g[6:], problem.extents("OPQ"), g[:3], strict=True)
-        ]
-        tap, met = (slice(None), *taps), (slice(None), *along)
-        if problem.form == "dgrad":  # each tap gives back to the elements that it read its share of dy
-            padded[met] += x @ weight[tap]
+        tap, met = (slice(None), *taps), windows[(..., *taps)]  # a tap of all filters, and the elements that it meets
+        if dgrad:  # each tap gives back to the elements that it read its share of dy
+            met += x @ weight[tap]
         elif problem.form == "wgrad":  # each tap gets what it read times dy, summed over all images and pixels
-            y[tap] = weight.reshape(-1, problem.K).T @ padded[met].reshape(-1, C)
+            y[tap] = weight.reshape(-1, problem.K).T @ met.reshape(-1, problem.C)
         else:
-            y += (padded[met].reshape(-1, C) @ weight[tap].T).reshape(y.shape)
-    return inside if problem.form == "dgrad" else y
+            y += (met.reshape(-1, problem.C) @ weight[tap].T).reshape(y.shape)
+    inside = (slice(pad, pad + count) for pad, count in zip(g[3:6], problem.extents("DHW"), strict=True))
+    return padded[(slice(None), *inside)] if dgrad else y
 
 
 def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
@@ -90,16 +89,14 @@ def error_bound(
     problem: Problem, magnitude: Float64, sums: Float64 | None = None, precision: str = "fp32",
     transformed: Float64 | None = None,
 ) -> Float64:  # fmt: skip
-    """Largest |y - oracle| a kernel may show, given the oracle of the absolute values, in any summation order.
-
-    ``min(n, 8 sqrt(n)) * u * magnitude`` for n roundings of unit roundoff u = 2**-24: the worst case (Higham 2002,
-    section 4.2), and the probabilistic bound with lambda = 8 (Higham and Mary 2019, doi:10.1137/18M1226312). Tensor
+    """Largest |y - oracle| a kernel may show in any summation order, given the oracle of the absolute values:
+    ``min(n, 8 sqrt(n)) * u * magnitude`` for n roundings of unit roundoff u = 2**-24, the worst case (Higham 2002,
+    section 4.2) or the probabilistic bound with lambda = 8 (Higham and Mary 2019, doi:10.1137/18M1226312). Tensor
     cores cut off: u = 2**-23 (Fasi et al. 2021, doi:10.7717/peerj-cs.330), and of e4m3, 32 products at a time, what
     14 bits do not hold: u = 2**-13 (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2). A TF32 input is rounded by
-    2**-11 of itself (Ootomo and Yokota 2022, doi:10.1177/10943420221090256), an output of 16 bits by half its last
-    place, for which ``sums`` are the oracle's. ``transformed``, of minimal filtering, takes the magnitude's place
-    (Barabasz et al. 2020, doi:10.1145/3412380).
-    """
+    2**-11 of itself (Ootomo and Yokota 2022, doi:10.1177/10943420221090256), an output of 16 bits by half the last
+    place of ``sums``, the oracle's. ``transformed``, of minimal filtering, takes the magnitude's place (Barabasz et
+    al. 2020, doi:10.1145/3412380)."""
     if problem.input_dtype == UINT8:
         return _summation(-(-problem.reduction // _FP8_DEPTH) + 1, _FP8_CUT) * magnitude
     if problem.output_dtype == INT32:
@@ -122,9 +119,7 @@ def _summation(roundings: int, roundoff: float) -> float:
 
 def last_place(problem: Problem, values: Float64) -> Float64:
     """What the last place of numbers of these magnitudes is worth in an output of 16 bits."""
-    digits, least = codes.BFLOAT16_DIGITS, codes.BFLOAT16_LEAST_EXPONENT
-    if problem.output_dtype == FLOAT16:
-        digits, least = 11, -24
+    digits, least = _DIGITS[problem.output_dtype]
     exponent = np.frexp(values)[1] - digits
     return np.asarray(np.ldexp(1.0, np.where(values == 0, least, np.maximum(exponent, least))))
 
@@ -141,16 +136,13 @@ def typical_error(
     precision: str = "fp32", transformed: Float64 | None = None,
 ) -> float:  # fmt: skip
     """Largest root mean square of the error, over all elements, that a kernel may show on normals: it finds inputs
-    that lost a few bits, where sums are long.
-
-    TF32 inputs and an output of 16 bits are compared with the error of these very operands, rounded to the nearest.
-    Sums of float32 normals, one after the other, err by 0.47 u of the magnitude for any n, as a partial sum of i
-    terms has variance i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970): twice as much is
-    allowed, more where elements are few, and u / 6 of each term's magnitude for transforms. Where tensor cores cut
-    off, errors of one sum have one sign: four roundings that agree, or sqrt(n) / 4, more than cuBLAS was seen to
-    have. Of e4m3 it has a third of a unit of 14 bits of the magnitude, on an H100 from K = 4,096 to 16,384; 2 are
-    allowed.
-    """
+    that lost a few bits, where sums are long. TF32 inputs and an output of 16 bits are compared with the error of
+    these very operands, rounded to the nearest. Sums of float32 normals, one after the other, err by 0.47 u of the
+    magnitude for any n, as a partial sum of i terms has variance i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) /
+    (6 ln 2) (Hamming 1970): twice as much is allowed, more where elements are few, and u / 6 of each term's magnitude
+    for transforms. Where tensor cores cut off, errors of one sum have one sign: four roundings that agree, or
+    sqrt(n) / 4, more than cuBLAS was seen to have. Of e4m3 it has a third of a unit of 14 bits of the magnitude, on
+    an H100 from K = 4,096 to 16,384; 2 are allowed."""
     if problem.input_dtype == UINT8:
         return 2 * _FP8_CUT * root_mean_square(magnitude)
     if problem.output_dtype == INT32:
@@ -245,10 +237,7 @@ def _patches(x: Array, size: int, pads: tuple[int, int], outputs: tuple[int, int
 def _both(values: Array, matrix: Array) -> Array:
     """The matrix from the left along the first two axes, term by term, so that every sum is rounded."""
     for _ in range(2):
-        rows = []
-        for row in matrix:
-            terms = [part * values.dtype.type(factor) for factor, part in zip(row, values, strict=True) if factor]
-            rows.append(sum(terms[1:], start=terms[0]))
+        rows = [sum(map(operator.mul, row, values)) for row in matrix.astype(values.dtype)]
         values = np.stack(rows).swapaxes(0, 1)
     return values
 
@@ -257,7 +246,4 @@ def _summed(left: Array, right: Array) -> Array:
     """Matrix products along the last two axes, products summed one by one; float64 ones as NumPy does."""
     if left.dtype == np.float64:
         return np.asarray(left @ right)
-    total = np.zeros((*left.shape[:-1], right.shape[-1]), left.dtype)
-    for k in range(left.shape[-1]):
-        total += left[..., k, None] * right[..., None, k, :]
-    return total
+    return np.asarray(sum(left[..., k, None] * right[..., None, k, :] for k in range(left.shape[-1])))

@@ -1,7 +1,5 @@
-"""What data from outside must be, said by types, and the first place where it is not.
-
-A type is anything that msgspec takes. A Struct may be given more fields than it has, unless it forbids that.
-"""
+"""What data from outside must be, said by types that msgspec takes, and the first place where it is not. A Struct may
+be given more fields than it has, unless it forbids that."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """What the workbook shipped: each file that a reader may edit as it came, whatever was done to it since.
-
 ``lessons/shipped.json``, which ``python -m common ship`` writes, has the hash of each one's code. Its text comes from
 git: the newest version with that hash, so edits may be committed. Without git (a zip file), every file that still has
-that hash is copied to ``.workbook/shipped`` when the history is first used.
-"""
+that hash is copied to ``.workbook/shipped`` when the history is first used."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import subprocess
 from collections.abc import Callable
@@ -16,16 +15,13 @@ from pathlib import Path
 from common.catalog import catalog, sources, store
 
 FOLDER = catalog.ROOT / ".workbook" / "shipped"
+_FOLDERS = ("[0-9]*", "[0-9]*/experiments", "[0-9]*/exercises", "[0-9]*/helpers", catalog.TOOLKIT)  # below lessons/
 
 
 def everything() -> list[Path]:
     """All that can be edited and brought back: steps, experiments, exercises and helpers, and those that are gone."""
-    there = [
-        path for lesson in catalog.lessons() for part in (".", "experiments", "exercises")
-        for path in (catalog.LESSONS / lesson / part).glob("[!_]*.py")
-    ]  # fmt: skip
-    noted = [catalog.LESSONS / name for name in _noted()]
-    return sorted({*there, *catalog.helpers_by_name(catalog.LESSONS).values(), *noted})
+    there = [path for folder in _FOLDERS for path in catalog.LESSONS.glob(f"{folder}/[!_]*.py")]
+    return sorted({*there, *(catalog.LESSONS / name for name in _noted())})
 
 
 def helpers() -> list[Path]:
@@ -44,21 +40,18 @@ def find(name: str) -> Path:
 def text(path: Path) -> bytes | None:
     """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
     wanted = _wanted(path)
-    for commit in _git("log", "-100", "--format=%H", "--", str(path)).split():
-        version = _git("show", f"{commit.decode()}:./{path.relative_to(catalog.ROOT).as_posix()}")
-        if version and wanted in (None, _code(version)):
-            return version
-    copies = FOLDER.rglob(path.name) if wanted else ()
-    there = (store.read_bytes(place) for place in (*copies, path) if wanted and place.is_file())
-    return next((version for version in there if _code(version) == wanted), None)
+    if wanted is None:
+        return None
+    commits = _git("log", "-100", "--format=%H", "--", str(path)).decode().split()
+    committed = (_git("show", f"{one}:./{path.relative_to(catalog.ROOT).as_posix()}") for one in commits)
+    copies = (store.read_bytes(place) for place in (*FOLDER.rglob(path.name), path) if place.is_file())
+    return next((version for version in itertools.chain(committed, copies) if _code(version) == wanted), None)
 
 
 def edited(path: Path) -> bool:
-    """Does the code at ``path``, comments and layout aside, differ from what was shipped, or is that not known?"""
-    present, wanted = _code(store.read_bytes(path)), _wanted(path)
-    if wanted is None and (original := text(path)) is not None:
-        wanted = _code(original)
-    return present is None or present != wanted
+    """Does the code at ``path``, comments and layout aside, differ from what was shipped, or was nothing?"""
+    present = _code(store.read_bytes(path))
+    return present is None or present != _wanted(path)
 
 
 def edited_helpers(path: Path | None = None) -> list[Path]:
@@ -93,8 +86,8 @@ def note() -> Path:
 
 def _code(source: bytes) -> str | None:
     """The hash of a source's code; None if it is not Python."""
-    with contextlib.suppress(SyntaxError, ValueError):
-        return sources.code_hash(source.decode("utf-8"))
+    with contextlib.suppress(*sources.NO_PYTHON):
+        return sources.code_hash(source)
     return None
 
 

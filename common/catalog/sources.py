@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ from common.catalog import catalog, schema, store
 from common.catalog.catalog import Step
 from common.catalog.schema import Name
 
-_MODULE = re.compile(r"(common|lessons)(\.\w+)+")
 _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
-_NAMED = re.compile(f"{_MODULE.pattern}|{_DATA.pattern}")
+_NAMED = re.compile(rf"(common|lessons)(\.\w+)+|{_DATA.pattern}")
 INDEX, _MOST = catalog.ROOT / ".workbook" / "cache" / "sources.json", 4000  # files that are kept in it
 NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -45,20 +44,29 @@ def source_hash(path: Path) -> str:
     return _learnt(path)[0]
 
 
+def code_hash(source: str | bytes) -> str:
+    """As :func:`source_hash`, of what a file holds."""
+    return _parsed(source.encode() if isinstance(source, str) else source)[0]
+
+
 @store.kept_by_stamp
 def _learnt(path: Path) -> tuple[str, list[str]]:
-    """The hash of a file's code, and the names of modules and data files in it."""
-    data, index = path.read_bytes(), _index()
-    found = hashlib.sha256(data).hexdigest()
+    return _parsed(path.read_bytes())
+
+
+def _parsed(source: bytes) -> tuple[str, list[str]]:
+    """The hash of the code, and the names of modules and data files in it."""
+    index, found = _index(), hashlib.sha256(source).hexdigest()
     if found not in index:
-        text = data.decode("utf-8")
-        index[found] = code_hash(text), sorted(set(names_in(ast.parse(text))))
+        tree = ast.parse(source)
+        code = hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
+        index[found] = code, sorted(set(names_in(tree)))
     return index[found]
 
 
 @cache
 def _index() -> dict[str, tuple[str, list[str]]]:
-    """What :func:`_learnt` found before, by the digest of a file's bytes: parsing ``common`` takes a second."""
+    """What :func:`_parsed` found before, by the digest of a file's bytes: parsing ``common`` takes a second."""
     found: dict[str, tuple[str, list[str]]] = {}
     with contextlib.suppress(OSError, ValueError):
         found = schema.read(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
@@ -71,12 +79,6 @@ def _index() -> dict[str, tuple[str, list[str]]]:
                 store.write(INDEX, json.dumps(found))
 
     return found
-
-
-@lru_cache(maxsize=256)
-def code_hash(text: str) -> str:
-    """As :func:`source_hash`, of a source's text; raises SyntaxError if it is not Python."""
-    return hashlib.sha256(repr(_canonical(ast.parse(text))).encode()).hexdigest()
 
 
 def _canonical(node: object) -> Any:
@@ -93,7 +95,6 @@ def _canonical(node: object) -> Any:
 
 
 def _is_string(node: ast.AST) -> bool:
-    """Does a string stand alone?"""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
@@ -104,13 +105,8 @@ def imports(path: Path) -> tuple[Path, ...]:
     with contextlib.suppress(*NO_PYTHON):
         names = _learnt(path)[1] if path.suffix == ".py" else []
     for name in names:
-        places = [path.parent / f"{name}.py"]  # a file beside it
-        if _DATA.fullmatch(name):
-            places = [path.parent / name, catalog.ROOT / name]
-        elif _MODULE.fullmatch(name):
-            top, *rest = name.split(".")
-            folder = catalog.LESSONS if top == "lessons" else catalog.ROOT / top
-            places = [folder.joinpath(*rest).with_suffix(".py")]
+        file = name if _DATA.fullmatch(name) else f"{name.replace('.', '/')}.py"
+        places = (path.parent / file, catalog.ROOT / file)  # beside it, or from the top
         found += [place.resolve() for place in places if place.is_file()][:1]
     return tuple(found)
 
@@ -192,15 +188,12 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     texts = (store.read_text(step.path) for step in (old, new))
     before, after = (re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines() for text in texts)
     if old.path in imports(new.path):
-        in_use = {name.replace(old.name, "STEP"): lines for name, lines in _definitions(before).items()}
-        for name in _definitions(after):
-            in_use.pop(name.replace(new.name, "STEP"), None)
-        before = [line for number, line in enumerate(before) if not any(number in one for one in in_use.values())]
+        replaced = [name for name, _ in _definitions(after, new.name)]
+        before = [line for name, lines in _definitions(before, old.name) if name in replaced for line in lines]
     plain_before = [line.strip().replace(old.name, "STEP") for line in before]
     plain_after = [line.strip().replace(new.name, "STEP") for line in after]
-    for group in difflib.SequenceMatcher(None, plain_before, plain_after, autojunk=False).get_grouped_opcodes(
-        context
-    ):
+    matched = difflib.SequenceMatcher(None, plain_before, plain_after, autojunk=False)
+    for group in matched.get_grouped_opcodes(context):
         first, last = group[0], group[-1]
         yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
         for tag, i1, i2, j1, j2 in group:
@@ -211,12 +204,11 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
                 yield from (f"+ {line}" for line in after[j1:j2])
 
 
-def _definitions(lines: list[str]) -> dict[str, range]:
-    """By name, the lines of what stands at the top level of a file, with the comments above."""
-    found, first = {}, 0
+def _definitions(lines: list[str], step: str) -> Iterator[tuple[str, list[str]]]:
+    """Name and lines of what stands at the top level of a step's file, with the comments above."""
+    first = 0
     for node in ast.parse("\n".join(lines)).body:
         name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else getattr(node, "name", "")
         last = node.end_lineno or node.lineno
-        found[name or ast.unparse(node)] = range(first, last)
+        yield (name or ast.unparse(node)).replace(step, "STEP"), lines[first:last]
         first = last
-    return found

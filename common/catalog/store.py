@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -58,8 +57,7 @@ def _named(path: Path, what: str) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders, in place of a link, with the old file's
-    mode; raises StoreError, the file untouched."""
+    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders; raises StoreError, the file untouched."""
     content = data.encode("utf-8") if isinstance(data, str) else data
     beside = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
     with _named(path, "cannot be written"):
@@ -69,8 +67,6 @@ def write(path: Path, data: bytes | str) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            if path.is_file():
-                shutil.copymode(path, beside)
             os.replace(beside, path)
         finally:
             beside.unlink(missing_ok=True)
@@ -110,7 +106,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
     """Decorates a function of a file's content: it is called again when the file's times, size or inode changed, or
     it was written so recently that another write might not change them. Callers share what it returned."""
-    kept: dict[Path, tuple[tuple[int, ...], Found]] = {}
+
+    @functools.lru_cache(4096)
+    def kept(path: Path, *_: int) -> Found:
+        return read(path)
 
     @functools.wraps(read)
     def asked(path: Path) -> Found:
@@ -118,10 +117,9 @@ def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
             state = os.stat(path)
         except OSError:
             return read(path)
-        stamp = state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino
-        if kept.get(path, ((),))[0] != stamp:
-            kept[path] = stamp if max(stamp[:2]) <= time.time_ns() - _CLOCK_NS else (), read(path)
-        return kept[path][1]
+        if max(state.st_mtime_ns, state.st_ctime_ns) > time.time_ns() - _CLOCK_NS:
+            return read(path)
+        return kept(path, state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
 
     return asked
 

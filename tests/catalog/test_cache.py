@@ -81,6 +81,7 @@ def test_comments_of_the_house_change_nothing_and_code_does(tmp_path, monkeypatc
     ("'''See lessons.toolkit.unroll.'''\n", False),
 ])  # fmt: skip
 def test_files_are_found_however_they_are_named(text, found, tmp_path, monkeypatch, write):
+    monkeypatch.setattr(catalog, "ROOT", tmp_path)
     monkeypatch.setattr(catalog, "LESSONS", tmp_path / "lessons")
     helper = write("lessons/toolkit/unroll.py", "x = 1\n")
     step = write("lessons/01/step.py", text)

@@ -77,8 +77,10 @@ class Driver:
 
 
 @pytest.mark.parametrize("driver", [Driver({75: 7, 76: 5}), Driver(version=14000), Driver({20: 3, 133: 1})])
-def test_a_gpu_that_can_be_used(driver):
-    assert device.unusable(driver, 13) == ""
+def test_a_gpu_that_can_be_used(driver, monkeypatch):
+    monkeypatch.setattr(device, "loaded", lambda: driver)
+    monkeypatch.setattr(sources, "versions", lambda _: {"nvidia-cuda-nvcc": "13.0.88"})
+    assert device.ready()
 
 
 @pytest.mark.parametrize(

@@ -38,15 +38,6 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, sta
 
 
 @POSIX
-def test_a_file_keeps_its_mode(tmp_path):
-    path = tmp_path / "run.sh"
-    store.write(path, "a")
-    path.chmod(0o751)
-    store.write(path, "b")
-    assert path.stat().st_mode & 0o777 == 0o751
-
-
-@POSIX
 def test_a_new_file_has_the_mode_that_the_users_mask_leaves_it(tmp_path):
     """Grades that nobody else may read."""
     before = os.umask(0o077)

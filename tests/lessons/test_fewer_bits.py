@@ -146,7 +146,7 @@ def test_products_of_a_stage_are_started_together(step):
 def test_a_sum_beyond_float32_is_exact():
     problem = problems.from_shape("igemm", {"M": 2, "N": 2, "K": 1040})
     bench = check.Bench(catalog.load(catalog.find("igemm_wgmma").path, "igemm"), problem, tracer=Tracer())
-    x, weight = (np.full(shape, 127, np.int8) for shape in problem.shapes[:2])
+    x, weight = (np.full(shape, 127, np.int8) for shape in (problem.input_shape, problem.weight_shape))
     x[:, 0] = 126
     bench.load(x, weight)
     bench.run()

@@ -41,6 +41,7 @@ def own_folder(monkeypatch, tmp_path):
 @pytest.fixture
 def steps(monkeypatch, write, tmp_path):
     """Two steps; the second imports a helper."""
+    monkeypatch.setattr(catalog, "ROOT", tmp_path)
     monkeypatch.setattr(catalog, "LESSONS", tmp_path / "lessons")
     write("lessons/toolkit/aid.py", HELPER)
     found = []
@@ -168,7 +169,6 @@ SHAPE = problems.preset(PRESET)
 @pytest.fixture
 def measured(record, steps, monkeypatch, write, tmp_path):
     """The record with all that is measured of a step beside its time."""
-    monkeypatch.setattr(catalog, "ROOT", tmp_path)
     monkeypatch.setattr(catalog, "everything", lambda: steps)
     made = sources.provenance(write("lessons/01_one/ways.py", "WAYS = 1\n"))
     for step in steps:
