@@ -1,6 +1,8 @@
 """Arrays of codes, in place of types that NumPy lacks; arrays of other types hold numbers.
+
 E4M3, uint8: a sign, four bits of exponent and three of fraction. From 2^-9 to 448, zero, and NaN, but no infinity
-(Micikevicius et al. 2022, "FP8 Formats for Deep Learning"). BFLOAT16, uint16: the upper half of a float32."""
+(Micikevicius et al. 2022, "FP8 Formats for Deep Learning"). BFLOAT16, uint16: the upper half of a float32.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Finds the exercises of the lessons, their hints, and what of both a student has used.
+
 An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution is ``solutions/<name>.diff``, a unified diff of
 it. What is not code stands in ``exercises/exercises.toml``, ``[[exercise]]`` by ``[[exercise]]`` in order, and what
-nobody should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each."""
+nobody should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, to_builtins
 
-from common.catalog import cache, catalog, problems, schema, shipped, sources, store
+from common.catalog import catalog, problems, schema, shipped, sources, store
 from common.catalog.problems import Problem
 from common.catalog.schema import Amount, Count, Name
 
@@ -25,7 +27,7 @@ SOLUTIONS = catalog.ROOT / ".workbook" / "solutions"
 
 
 class ExerciseError(ValueError):
-    """There is no such exercise, or nobody knows how it was shipped."""
+    """There is no such exercise, nobody knows how it was shipped, or what is kept of a student's cannot be read."""
 
 
 class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -152,17 +154,24 @@ class Used(Struct):
     passed: dict[str, str] = {}
 
 
+def _read_used(path: Path) -> Used:
+    try:
+        return schema.read(store.read_json(path), Used, store.shown(path)) if path.exists() else Used()
+    except (store.StoreError, schema.SchemaError) as error:
+        raise ExerciseError(f"{error}; delete it to start anew") from None
+
+
 class State:
-    """Hints taken and exercises passed, in a file that git ignores; raises StoreError."""
+    """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
-        self.path, self._used = path, cache.read(path, Used)
+        self.path, self._used = path, _read_used(path)
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[Used]:
         """What others wrote meanwhile, too; written when it is changed."""
         with store.locked(self.path.parent):
-            self._used = cache.read(self.path, Used)
+            self._used = _read_used(self.path)
             yield self._used
             store.write_json(self.path, to_builtins(self._used))
 

@@ -1,6 +1,8 @@
 """Seeded operands: integers and powers of two whose sums are exact in float32, and normals; never infinity or NaN.
+
 On arrays of 16 bits operands are held exactly; sums stay below the largest float16, and most are no number of the
-output's, so that how they are rounded shows."""
+output's, so that how they are rounded shows.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """What is computed: problem shapes, their FLOPs and least traffic, and the named presets, ``problems.toml``.
+
 Index letters are those of cuDNN and CUTLASS: N batch, C input channels, D/H/W input, K filters, T/R/S filter, O/P/Q
 output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilation_h``; its gradients have its
-letters."""
+letters.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """What data from outside must be, said by types that msgspec takes, and the first place where it is not. A Struct may
-be given more fields than it has, unless it forbids that."""
+
+be given more fields than it has, unless it forbids that.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """What the workbook shipped: each file that a reader may edit as it came, whatever was done to it since.
+
 ``lessons/shipped.json``, which ``python -m common ship`` writes, has the hash of each one's code. Its text comes from
 git: the newest version with that hash, so edits may be committed. Without git (a zip file), every file that still has
-that hash is copied to ``.workbook/shipped`` when the history is first used."""
+that hash is copied to ``.workbook/shipped`` when the history is first used.
+"""
 
 from __future__ import annotations
 
