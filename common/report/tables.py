@@ -158,7 +158,7 @@ def by_line(name: str, kernel: Summary) -> Table:
         mix = ", ".join(f"{count} {what}" for what, count in line["mix"].items())
         rows.append([f"{place}{line['line']}" if line["line"] else "", Text(line["text"]), mix])
     header = ["line", "source", "instructions"]
-    return Table(header, rows, title=title(name, kernel), left=header[1:], light=True)
+    return Table(header, rows, title=title(name, kernel), left=header[1:])
 
 
 def whole(groups: Iterable[SourceLine]) -> Iterator[str]:

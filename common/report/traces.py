@@ -237,7 +237,7 @@ def traced(kernel: TracedKernel) -> list[Table]:
             keys = ("loads", "loaded_values", "stores", "stored_values")
             rows.append(["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)])
     header = ["memory", "load instructions", "floats loaded", "store instructions", "floats stored"]
-    rates = Table(header, rows, title="for each multiply-add of a thread", light=True)
+    rates = Table(header, rows, title="for each multiply-add of a thread")
     return [*found, rates] if rows else found
 
 
@@ -250,7 +250,7 @@ def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
     if len(accesses) > 1:
         total = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
         rows.append(["", "total", "", *_sums(*total), ""])
-    return Table(header, rows, "", title, ["access", "source"], ["source"], light=True)
+    return Table(header, rows, "", title, ["access", "source"], ["source"])
 
 
 def _sums(requests: int, moved: int, ideal: int) -> list[Cell]:
