@@ -14,7 +14,8 @@ from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.records import records
 from common.report import pages, tasks
-from common.report.tasks import Draw, DrawResult
+from common.report.tasks import Draw
+from common.run.messages import Answer
 
 BOOK = catalog.ROOT / ".workbook" / "book"
 _WORK = cache.FOLDER / "book"  # what is unchanged
@@ -48,10 +49,10 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
     return code
 
 
-def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
-    """``nvidia-h200 gemm: 8 drawn, 2.1 s``."""
+def _drawn_line(entry: tuple[Draw, Answer]) -> str:
+    """``nvidia-h200 gemm: 2.1 s``."""
     unit, result = entry
-    return f"{unit.name} {unit.ladder}: {len(result.files)} drawn, {result.seconds or 0.0:.1f} s"
+    return f"{unit.name} {unit.ladder}: {result.seconds or 0.0:.1f} s"
 
 
 def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> None:

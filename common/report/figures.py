@@ -53,6 +53,13 @@ def milliseconds(value: float) -> str:
     return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
 
 
+def of(value: float | None, form: str | Callable[[float], str] = milliseconds) -> Figure | None:
+    """The figure, shown in that format or by that function; None is what has not been measured or compiled."""
+    if value is None:
+        return None
+    return Figure(value, format(value, form) if isinstance(form, str) else form(value))
+
+
 def times_as_fast(ratio: float) -> str:
     """Three significant digits, as of a speed-up."""
     return f"{ratio:#.3g}".rstrip(".")
@@ -63,8 +70,8 @@ def versions(packages: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
 
 
-# --- single figures: None is what has not been measured or compiled ---
-# By the words of a page's marker, or of an expected value. A library's name may have hyphens for blanks.
+# --- single figures, by the words of a page's marker or of an expected value ---
+# A library's name may have hyphens for blanks.
 
 NAMED: dict[str, Callable[..., Figure | str | None]] = {}
 Shown = TypeVar("Shown", bound=Callable[..., Any])
@@ -107,22 +114,20 @@ def named(word: str, record: Record, code: MachineCode, words: Sequence[str], kn
 def time(record: Record, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
     row = _row(record, preset, name)
-    return Figure(row.timing.median_ms, milliseconds(row.timing.median_ms)) if row else None
+    return of(row.timing.median_ms if row else None)
 
 
 @kind("ratio")
 def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
     """Time of the first over time of the other."""
-    ratio = _ratio(_row(record, preset, name), _row(record, preset, other))
-    return Figure(ratio, times_as_fast(ratio)) if ratio else None
+    return of(_ratio(_row(record, preset, name), _row(record, preset, other)), times_as_fast)
 
 
 @kind("across")
 def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here; None if either was measured on an older version."""
     rows = [_row(one, preset, name) for one in (records.other(slug) or records.nothing(), record)]
-    ratio = None if any(current.older(row, name) for row in rows) else _ratio(*rows)
-    return of(ratio, ".2f") if ratio else None
+    return of(None if any(current.older(row, name) for row in rows) else _ratio(*rows), ".2f")
 
 
 @kind("share")
@@ -130,14 +135,13 @@ def share(record: Record, preset: str, name: str) -> Figure | None:
     """Percent of the floor's rate."""
     row = _row(record, preset, name)
     derived = record.derive(preset, row) if row else None
-    return of(derived.percent_of_floor, ".1f") if derived else None
+    return of(derived.percent_of_floor if derived else None, ".1f")
 
 
 @kind("floor")
 def floor(record: Record, preset: str) -> Figure | None:
     """Milliseconds of the floor at the shape that was measured."""
-    found = [one.floor_ms for _, one in record.floors(preset)]
-    return Figure(found[0], milliseconds(found[0])) if found else None
+    return of(next((one.floor_ms for _, one in record.floors(preset)), None))
 
 
 @kind("beside")
@@ -145,26 +149,22 @@ def beside(record: Record, preset: str, step: str) -> Figure | None:
     """The library's time over the step's, in turn: above 1 the step is faster."""
     row = _row(record, preset, step)
     found = row.beside if isinstance(row, StepRow) else None
-    return None if found is None else of(found.ratio, ".2f")
+    return of(found.ratio if found else None, ".2f")
 
 
 @kind("ceiling")
 def ceiling(record: Record, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
     ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores."""
-    measured: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops", None)
-    if measured is None:
-        return None
-    value = measured / 1e3
-    return Figure(value, f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
+    rate: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops", None)
+    return of(rate and rate / 1e3, lambda value: f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
 
 
 @kind("perfma")
 def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
     """Instructions for each multiply-add in the step's multiply loop."""
     hot = hot_loop(code, step)
-    value = hot.per_multiply_add() if hot else None
-    return None if value is None else of(value, ".0f" if value >= 1 else ".2g")
+    return of(hot.per_multiply_add() if hot else None, lambda value: f"{value:{'.0f' if value >= 1 else '.2g'}}")
 
 
 @kind("kernel")
@@ -181,17 +181,12 @@ def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
         return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
     if key == "limits":
         return " and ".join(fits.limited_by)
-    known = {
-        "registers": (kernel.registers, ""),
-        "threads": (math.prod(kernel.block), ""),
-        "occupancy": (100 * fits.fraction, ".3g"),
-        "warps": (fits.warps, ""),
-        "blocks": (fits.blocks, ""),
-        "total": (hot.total, ""),
-        "multiply_adds": (hot.multiply_adds, ""),
-        "useful": (100 * hot.useful, ".0f"),
+    known: dict[str, tuple[float, str]] = {
+        "registers": (kernel.registers, ""), "threads": (math.prod(kernel.block), ""),
+        "occupancy": (100 * fits.fraction, ".3g"), "warps": (fits.warps, ""), "blocks": (fits.blocks, ""),
+        "total": (hot.total, ""), "multiply_adds": (hot.multiply_adds, ""), "useful": (100 * hot.useful, ".0f"),
         "floats_per_fma": (hot.floats_per_multiply_add or 0, ".3g"),
-    }
+    }  # fmt: skip
     if key not in known:
         raise ValueError(f"kernel: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
     return of(*known[key])
@@ -209,23 +204,20 @@ def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
     entry = record.profile(preset, step)
     if entry is None:
         return None
-    main, digits = tools.main_kernel(entry.kernels), ".1f"
-    value: float | None
+    main = tools.main_kernel(entry.kernels)
     if key == "perfma":
         each = tools.per(main.instructions, main.ffma_threads)
-        value = None if each is None else 32 * each  # threads of a warp
-    elif key == "load_ratio":
-        value = tools.per(main.load_sectors, main.load_requests)
-    else:
-        value, digits = getattr(main, key) if key in tools.METRICS else None, ".0f"
-    return None if value is None else of(value, digits)
+        return of(each and 32 * each, ".1f")  # a warp has 32 threads
+    if key == "load_ratio":
+        return of(tools.per(main.load_sectors, main.load_requests), ".1f")
+    return of(getattr(main, key) if key in tools.METRICS else None, ".0f")
 
 
 @kind("on")
 def on(code: MachineCode, slug: str, word: str, *words: str) -> Figure | str | None:
     """The figure of that kind on another card, by its record's name."""
-    found: Figure | str | None = named(word, records.other(slug) or records.nothing(), code, words)
-    return found
+    other = records.other(slug) or records.nothing()
+    return named(word, other, code, words)  # type: ignore[no-any-return]
 
 
 def hot_loop(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | None:
@@ -243,11 +235,6 @@ def _ratio(one: Row | None, other: Row | None) -> float | None:
     if one is None or other is None or one.shape != other.shape:
         return None
     return one.timing.median_ms / other.timing.median_ms
-
-
-def of(value: float, form: str) -> Figure:
-    """The figure, shown in that format."""
-    return Figure(value, format(value, form))
 
 
 # --- how a library computes ---

@@ -29,8 +29,7 @@ PEERS = {
     "fp8gemm": "cuBLAS FP8", "bfgemm": "cuBLAS BF16", "iconv3d": "cuDNN FP16",
 }  # fmt: skip
 SPREAD = "p20–p80"
-FIRST, PREVIOUS, SHARE = "× first", "× previous", "% of floor"
-HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", SHARE]
+HEADER = ["step", "ms", SPREAD, "× first", "× previous", "GFLOP/s", "% of floor"]
 OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
 
 
@@ -54,27 +53,26 @@ def rows_of(
     Speed-ups count from the first step of the preset, and from the one before, or beside which an experiment is."""
     rows = record.rows(preset)
     first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
-    previous, found = "", []
+    previous, found = first, []
     for step in steps:
         if step.name not in rows:
             continue
+        before = step.predecessor or "" if step.experiment else previous
         if step.lesson == (lesson or step.lesson):
             older = bool(record.data.runs) and current.older(rows[step.name], step.name)  # without: just now
-            before = first if step.name == first else previous
-            if step.experiment:
-                before = step.predecessor or ""
-            mine = cells(record, preset, step.name, first, before, (notes or {}).get(step.name, ""))
-            found.append((aged(f"`{step.name}`", older), mine))
+            note = (notes or {}).get(step.name, "")
+            found.append((aged(f"`{step.name}`", older), cells(record, preset, step.name, first, before, note)))
         previous = previous if step.experiment else step.name
     for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
-            found.append((f"*{figures.spoken(name, row)}* ({row.layout})", cells(record, preset, name, first)))
+            named = f"*{figures.spoken(name, row)}* ({row.layout})"
+            found.append((named, cells(record, preset, name, first)))
     known = {title for _, mine in found for title in mine}
     besides = sorted(title for title in known if title.startswith("× ") and title not in HEADER)
-    columns = [*HEADER, *besides, *(title for title in OPTIONAL if title in known)]
-    body = [[name, *(mine.get(column, "") for column in columns[1:])] for name, mine in found]
+    columns = [*HEADER[1:], *besides, *(title for title in OPTIONAL if title in known)]
+    body = [[name, *(mine.get(column, "") for column in columns)] for name, mine in found]
     operation = problems.LADDERS[problems.preset(preset).ladder].operation  # one of integers is no FLOP
-    return Table([column.replace("FLOP", operation) for column in columns], body)
+    return Table([HEADER[0], *(column.replace("FLOP", operation) for column in columns)], body)
 
 
 def cells(
@@ -82,18 +80,17 @@ def cells(
 ) -> dict[str, str]:
     """Cells of a row, as far as known, by the titles of their columns. Speed-ups count from the rows ``first`` and
     ``previous``, if of the same size. Behind the time stand extents that most rows do not have, and the ``note``."""
-    row = record.rows(preset)[name]
-    usual, time = record.usual(preset).shape(), row.timing
-    behind = [f"{key}={value}" for key, value in row.shape.items() if usual.get(key) != value] + [note] * bool(note)
-    found = {"ms": figures.milliseconds(time.median_ms) + (f" ({' '.join(behind)})" if behind else "")}
-    found[SPREAD] = f"{figures.milliseconds(time.p20_ms)}–{figures.milliseconds(time.p80_ms)}"
-    for title, other in ((FIRST, first), (PREVIOUS, previous)):
+    row, usual = record.rows(preset)[name], record.usual(preset).shape()
+    behind = " ".join([*(f"{key}={n}" for key, n in row.shape.items() if usual.get(key) != n), *[note] * bool(note)])
+    median, low, high = map(figures.milliseconds, (row.timing.median_ms, row.timing.p20_ms, row.timing.p80_ms))
+    found = {"ms": f"{median} ({behind})" if behind else median, SPREAD: f"{low}–{high}"}
+    for title, other in (("× first", first), ("× previous", previous)):
         if faster := figures.speed_up(record, preset, other, name):
             found[title] = f"{faster.value:.2f}"
     if derived := record.derive(preset, row):
         found["GFLOP/s"] = f"{derived.gflops:,.0f}"
         if not records.rounds_operands(name):
-            found[SHARE] = f"{derived.percent_of_floor:.1f}"
+            found["% of floor"] = f"{derived.percent_of_floor:.1f}"
     if isinstance(row, StepRow):
         if row.prepare_ms is not None:
             found["prepare ms"] = figures.milliseconds(row.prepare_ms)
@@ -110,20 +107,23 @@ def times(record: Record, *words: str) -> Table:
     presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
-    peers = {n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)}
+    peers = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
     peers = {name for name in peers if not records.rounds_operands(name)}
     above = dict(zip(names[1:], names, strict=False))
     rows = []
     for name in (*names, *sorted(peers)):
         cells = [f"*{name}*" if name in peers else f"`{name}`"]
         for preset in presets:
-            ms = _text(figures.time(record, preset, name))
-            timed = [step for step in names if step in record.rows(preset)]
-            fastest = min(timed, key=lambda step: record.rows(preset)[step].timing.median_ms, default="")
+            known = record.rows(preset)
+            timed = [step for step in names if step in known]
+            fastest = min(timed, key=lambda step: known[step].timing.median_ms, default="")
             before = fastest if name in peers else above.get(name, "")
-            faster = figures.speed_up(record, preset, before, name)
-            cells.append(aged(ms, current.older(record.row(preset, name), name)))
-            cells += [_text(faster), _text(figures.share(record, preset, name))]
+            ms = _text(figures.time(record, preset, name))
+            cells.append(aged(ms, current.older(known.get(name), name)))
+            cells += [
+                _text(figures.speed_up(record, preset, before, name)),
+                _text(figures.share(record, preset, name)),
+            ]
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
     rows.append(["*floor*", *(cell for floor in floors for cell in (_text(floor), "", "100"))])
@@ -138,17 +138,17 @@ def across_layers(record: Record, step: str) -> Table:
     found = catalog.find(step)
     library, presets = PEERS[found.ladder], problems.timed_presets(found.ladder)
     presets = [preset for preset in presets if preset in catalog.presets(found)]
-    word, short = library.replace(" ", "-"), library.split()[0]
-    rows = []
+    short, rows = library.split()[0], []
     for preset in presets:
-        known = record.row(preset, step) or record.row(preset, library)
+        mine = record.row(preset, step)
+        known = mine or record.row(preset, library)
         problem = record.problem(preset, known) if known else problems.preset(preset)
         times = figures.time(record, preset, step), figures.time(record, preset, library)
         ours, theirs = ([_text(one), f"{problem.flops / one.value / 1e9:.1f}" if one else ""] for one in times)
-        faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, word, step)
+        faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, library, step)
         rows.append([
             f"`{preset}`", " × ".join(f"{extent:,}" for extent in matrix(problem)),
-            aged(ours[0], current.older(record.row(preset, step), step)) or "not timed yet", ours[1], *theirs,
+            aged(ours[0], current.older(mine, step)) or "not timed yet", ours[1], *theirs,
             f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step)),
             figures.method_on(record, preset, library),
         ])  # fmt: skip
@@ -172,21 +172,17 @@ def ceilings(record: Record, *slugs: str) -> Table:
     if not record.ceilings:
         raise UnmeasuredError("the ceilings")
     found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
-    rows = [
-        [
-            one.data.gpu.name, str(one.data.gpu.multiprocessors), f"{one.data.gpu.memory_bytes / 1e9:.0f}",
-            f"{one.data.gpu.l2_bytes / 1e6:.0f}", f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}",
-        ]
-        for one, held in found
-    ]  # fmt: skip
+    rows = []
+    for one, held in found:
+        gpu, rates = one.data.gpu, [f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}"]
+        sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
+        rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
     where = " and one ".join(machine(one, [held]) for one, held in found)
     return Table(header, rows, f"Measured on one {where}.")
 
 
 # --- machine code ---
-
-UNCOMPILED = "not compiled yet"
 
 
 @kind("code", TABLES)
@@ -198,12 +194,12 @@ def instructions(code: MachineCode, *words: str) -> Table:
     for name in names:
         kernels = records.code_kernels(code, name, *presets)
         if not kernels:
-            rows.append([f"`{name}`", *[UNCOMPILED] * 7])
+            rows.append([f"`{name}`", *["not compiled yet"] * 7])
         for kernel in kernels:
             architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
-            loads = [loop.count("LDG", "LDS", "LDSM", "LDL"), loop.mix.get("constant load", 0)]
-            cells = [str(count) for count in (loop.total, loop.multiply_adds, *loads)]
-            cells = [*cells, summaries.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
+            loads = loop.count("LDG", "LDS", "LDSM", "LDL"), loop.mix.get("constant load", 0)
+            cells = [*map(str, (loop.total, loop.multiply_adds, *loads)), _each(loop.per_multiply_add())]
+            cells = cells if loop.multiplies else ["–"] * len(cells)
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
     header += ["constant loads", "instructions per multiply-add"]
@@ -227,8 +223,8 @@ def compilers(record: Record, code: MachineCode) -> Table:
             reasons.setdefault(one.reason, []).append(f"`{name}`")
             continue
         loops = [HotLoop.recorded(kernel) for kernel, _ in both]
-        found = record.data.compilers.get(one.preset, {}).get(name)
-        times = [found.times.first, found.times.second] if found else []
+        timed = record.data.compilers.get(one.preset, {}).get(name)
+        times = (timed.times.first, timed.times.second) if timed else ()
         cells = [
             [str(kernel.registers) for kernel, _ in both],
             [f"{fits.fraction:.0%}" for _, fits in both],
@@ -238,15 +234,16 @@ def compilers(record: Record, code: MachineCode) -> Table:
         ]
         rows.append([f"`{name}`", *map(" → ".join, cells)])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
-    header += [f"ms on {record.gpu_name}"]
-    note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
-    note += f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
+    note = (
+        "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
+        f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
+    )
     note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
-    if timed := [one for steps in record.data.compilers.values() for one in steps.values()]:
-        versions = f"numba-cuda {record.run_of(timed[0]).packages['numba-cuda']} and {timed[0].successor}"
+    if entries := [entry for steps in record.data.compilers.values() for entry in steps.values()]:
+        versions = f"numba-cuda {record.run_of(entries[0]).packages['numba-cuda']} and {entries[0].successor}"
         note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
-        note += f" {machine(record, timed)}."
-    return Table(header, rows, note)
+        note += f" {machine(record, entries)}."
+    return Table([*header, f"ms on {record.gpu_name}"], rows, note)
 
 
 def _each(value: float | None) -> str:
@@ -285,9 +282,9 @@ def profile(record: Record, *words: str) -> Table:
                 rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
                 continue
             source = f" on {record.gpu_name}, {record.run_of(entry).date}"
-            found = [_text(figures.counter(record, preset, name, key)) for key in chosen]
-            found = [_main_stall(entry) if key == "stall" else cell for key, cell in zip(chosen, found, strict=True)]
-            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *found])
+            cells = {key: _text(figures.counter(record, preset, name, key)) for key in chosen}
+            cells |= {"stall": _main_stall(entry)} if "stall" in chosen else {}
+            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *cells.values()])
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
     return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")

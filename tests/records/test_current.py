@@ -13,8 +13,8 @@ from common.commands import changed, parts, verdicts
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
-from common.report.tasks import Draw, DrawResult
-from common.run.messages import Library, Outcome, Paired, StepResult
+from common.report.tasks import Draw
+from common.run.messages import Answer, Library, Outcome, Paired, StepResult
 from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
 
@@ -368,7 +368,7 @@ def test_what_is_drawn_is_current_until_something_changes(monkeypatch, write, sh
     picture, keys = write("picture.png", "one"), ["one"]
     monkeypatch.setattr(tasks, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
     monkeypatch.setattr(tasks, "_key", lambda unit: keys[-1] + unit.what)
-    drawn = DrawResult(status="right", files=[str(picture)])
+    drawn = Answer(status="right", found=[str(picture)])
     monkeypatch.setattr(tasks.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])
     assert len(tasks.stale(shipped)) == 1
     list(tasks.draw(tasks.stale(shipped)))
