@@ -148,6 +148,12 @@ class Record:
         """The size at which most of a measured preset's rows ran."""
         return statistics.mode(self.problem(preset, row) for row in self.rows(preset).values())
 
+    def usual_rows(self, preset: str) -> dict[str, Row]:
+        """Those of that size."""
+        return {
+            name: row for name, row in self.rows(preset).items() if self.problem(preset, row) == self.usual(preset)
+        }
+
     def derive(self, preset: str, row: Row) -> Derived | None:
         """Rates and the share of the floor; None without measured ceilings."""
         if self.ceilings is None:
