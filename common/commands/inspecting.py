@@ -15,7 +15,7 @@ from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
 from common.records import records
 from common.records.records import Record
-from common.report import agreement, tables, traces
+from common.report import tables, traces
 from common.trace import trace
 
 _OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
@@ -125,5 +125,5 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        console.say().print(agreement.table(found, steps))
+        console.say().print(tables.agreement(found, steps))
     return RIGHT

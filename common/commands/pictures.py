@@ -13,8 +13,8 @@ from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.records import records
-from common.report import pages, tasks
-from common.report.tasks import Draw
+from common.report import pages
+from common.report.pages import Draw
 from common.run.messages import Answer
 
 BOOK = catalog.ROOT / ".workbook" / "book"
@@ -35,9 +35,9 @@ def charts(options: argparse.Namespace) -> int:
 def redraw(fresh: bool, shipped: bool = False) -> int:
     """Draw what changed of the user's or the shipped records, and write a page of tables for each; the exit code."""
     folder, code = arguments.folder(shipped), RIGHT
-    wanted = tasks.stale(shipped, fresh)
-    console.say_kept(len(tasks.units(shipped)) - len(wanted), "sets of charts")
-    for unit, result in console.progress("charts", tasks.draw(wanted), wanted, _drawn_line) if wanted else ():
+    wanted = pages.stale(shipped, fresh)
+    console.say_kept(len(pages.units(shipped)) - len(wanted), "sets of charts")
+    for unit, result in console.progress("charts", pages.draw(wanted), wanted, _drawn_line) if wanted else ():
         if result.status != "right":
             console.blame(f"{unit.name}: not drawn: {result.message}")
             code = WRONG

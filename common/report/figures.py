@@ -21,8 +21,7 @@ from common.records.records import Record
 from common.timing import tools
 
 ROOFLINES = ("gemm", "conv2d")  # ladders that have one
-FEWER = ("Winograd", "FFT", "fewer multiply-adds")
-"""How a library computes where that is not the definition's multiply-adds; the last where no name says how."""
+_FEWER = ("Winograd", "FFT")  # how a library computes where that is not the definition's multiply-adds
 # What a library's kernels are called when they compute so; the first that occurs in a name counts.
 _IMPLICIT = ("implicit_gemm", "scudnn", "implicit_convolve", "precomputed_convolve", "fprop", "dgrad", "wgrad")
 _METHODS = {
@@ -214,10 +213,9 @@ def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
 
 
 @kind("on")
-def on(code: MachineCode, slug: str, word: str, *words: str) -> Figure | str | None:
+def on(code: MachineCode, slug: str, word: str, *words: str) -> Any:
     """The figure of that kind on another card, by its record's name."""
-    other = records.other(slug) or records.nothing()
-    return named(word, other, code, words)  # type: ignore[no-any-return]
+    return named(word, records.other(slug) or records.nothing(), code, words)
 
 
 def hot_loop(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | None:
@@ -246,17 +244,10 @@ def method(kernels: Iterable[str] | None) -> str:
     return next((what for part, what in _METHODS.items() if part in names), "")
 
 
-def method_on(record: Record, preset: str, name: str) -> str:
-    """How a library computes on a preset: no kernel that does all multiply-adds is faster than the floor."""
-    rate = share(record, preset, name)
-    found = method(getattr(record.row(preset, name), "kernels", None))
-    return found or (FEWER[-1] if rate and rate.value > 100 else "")
-
-
 def spoken(name: str, row: PeerRow) -> str:
     """A library's name, and the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
     how = method(row.kernels)
-    return f"{name}, {how}" if how in FEWER else name
+    return f"{name}, {how}" if how in _FEWER else name
 
 
 # --- each step beside the one that it grew from ---

@@ -150,7 +150,7 @@ def across_layers(record: Record, step: str) -> Table:
             f"`{preset}`", " × ".join(f"{extent:,}" for extent in matrix(problem)),
             aged(ours[0], current.older(mine, step)) or "not timed yet", ours[1], *theirs,
             f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step)),
-            figures.method_on(record, preset, library),
+            figures.method(getattr(record.row(preset, library), "kernels", None)),
         ])  # fmt: skip
     header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
     header += [f"% of {short}", "% of floor", f"{short} computes by"]

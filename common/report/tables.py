@@ -1,24 +1,32 @@
-"""Tables that commands print: of checks, times, compiled kernels. A table is printed as it is."""
+"""Tables that commands print: of checks, times, compiled kernels; of the tracer's counts beside the hardware's."""
 
 from __future__ import annotations
 
+import json
+import math
+import statistics
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from msgspec.structs import asdict
 from rich.text import Text
 
-from common.catalog import catalog
+from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
+from common.catalog.problems import Problem
 from common.machine_code import sass
 from common.machine_code.summaries import SourceLine, Summary
-from common.records import entries, records
-from common.records.entries import Point, StepRow
+from common.records import current, entries, records
+from common.records.entries import Agreement, Counted, Point, StepRow
 from common.records.records import Record
 from common.report import figures, kinds
 from common.report.table import Cell, Table
+from common.run import messages
 from common.run.messages import Outcome, Tile
+from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
+from common.timing.tools import Counts
+from common.trace import trace
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _NARROW = (kinds.SPREAD, *kinds.OPTIONAL)  # columns left out where there is no room
@@ -168,3 +176,129 @@ def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
             yield f"  // {group['file']}:{group['line']}  {group['text']}"
         mark = "|" if group["hot"] else " "
         yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
+
+
+# --- what the tracer counts beside what the hardware does, by ncu; what other tools show of wrong programs ---
+
+AGREED = {
+    "load_requests": "global read requests",
+    "load_sectors": "global read sectors",
+    "store_requests": "global write requests",
+    "store_sectors": "global write sectors",
+    "shared_load_wavefronts": "shared read wavefronts",
+    "shared_store_wavefronts": "shared write wavefronts",
+    "ffma_threads": "FMAs",
+}
+_TOLERANCE = 0.01  # a ratio further from 1 has a remark
+_OF_ALL = (
+    "The hardware's count over the trace's. Shared writes have a few conflicts more on the hardware, other ones in "
+    "each run. Its counter of products on tensor cores has `HFMA2.MMA`, too, by which the compiler sets constants: "
+    "1,024 multiply-adds for each."
+)
+Pairs = list[tuple[Step, Problem]]
+
+
+def traced_counts(pairs: Pairs) -> Iterator[dict[str, Counts]]:
+    """The tracer's counters of each pair's kernels by name. Raises TraceError."""
+    for result in trace.results([trace.task(step, problem, every=True) for step, problem in pairs]):
+        yield {kernel.name: Counts(**{key: kernel.totals[key] for key in AGREED}) for kernel in result.kernels}
+
+
+def count_both(pairs: Pairs) -> Iterator[tuple[Step, Problem, Agreement]]:
+    """A new entry for each pair; launches of one kernel are summed. Raises NoGpuError without a GPU, ToolError when
+    the counters cannot be read."""
+    device.require_gpu("counting on the hardware")
+    tasks = [messages.Launch(**messages.at(step, problem)) for step, problem in pairs]
+    launched = measuring.profiled(tasks, tools.COUNTED)
+    for (step, problem), (result, launches), traced in zip(pairs, launched, traced_counts(pairs), strict=True):
+        kernels: dict[str, dict[str, float]] = {}
+        for name, launch in zip(result.launched, launches, strict=True):
+            products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
+            sums = kernels.setdefault(name, {})
+            for key, value in {**launch.counters, "ffma_threads": products}.items():
+                sums[key] = sums.get(key, 0) + (value or 0)
+        found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
+        code = asdict(sources.provenance(step.path))
+        yield step, problem, Agreement(**code, shape=problem.shape(), kernels=found)
+
+
+def agreed_ratio(counts: Counts, key: str, traced: Counts) -> float | None:
+    """The hardware's count over the tracer's; None where neither counts anything."""
+    measured, expected = getattr(counts, key), getattr(traced, key)
+    if not expected:
+        return math.inf if measured else None
+    return float(measured / expected)
+
+
+def agreement(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ()) -> Table:
+    """The ratios of each kernel and shape of these steps, by default all, and what the lessons say of those off."""
+    rows: list[list[str]] = []
+    remarked: dict[str, dict[str, None]] = {}  # kernels by what is said of them
+    for step in steps or catalog.everything():
+        remarks = lessontext.remarks(catalog.LESSONS, step.name)
+        for case in recorded.get(step.name, {}).values():
+            older, shape = current.older(case, step.name), str(problems.from_shape(step.ladder, case.shape))
+            for kernel in case.kernels:
+                ratios = [agreed_ratio(kernel.hardware, key, kernel.trace) for key in AGREED]
+                name, known = f"`{kernel.kernel}`", [one for one in ratios if one is not None]
+                cells = ["" if value is None else f"{value:.2f}" for value in ratios]
+                rows.append([kinds.aged(name, older), shape, *cells])
+                if kernel.kernel in remarks and any(abs(one - 1) > _TOLERANCE for one in known):
+                    remarked.setdefault(remarks[kernel.kernel].text, {})[name] = None
+    said = [f"{', '.join(names)}: {text}" for text, names in remarked.items()]
+    header = ["kernel", "shape", *AGREED.values()]
+    return Table(header, rows, "\n\n".join([_OF_ALL, *said]), optional=["shape"])
+
+
+@figures.kind("agreement", kinds.TABLES)
+def agreed(record: Record) -> Table:
+    """What the hardware counts of each kernel, over what the tracer counts."""
+    found = record.data.agreement
+    if not found:
+        raise kinds.UnmeasuredError("the tracer's agreement")
+    made = agreement(found)
+    where = kinds.machine(record, [entry for shapes in found.values() for entry in shapes.values()])
+    return replace(made, note=f"{made.note}\n\nRead with Nsight Compute on one {where}.")
+
+
+@figures.kind("simulator", kinds.TABLES)
+def simulator() -> Table:
+    """What Numba's simulator, the tracer and compute-sanitizer show of the programs of tests/trace/programs."""
+    path = records.RESULTS / "programs" / "simulator.json"
+    if not path.exists():
+        raise kinds.UnmeasuredError(path.name)
+    found = json.loads(path.read_text(encoding="utf-8")).values()
+    # by tool, of each program: its kind, does it let it pass, and the seconds
+    told = {
+        "Numba's simulator": [
+            (one["kind"], one["simulator"]["ended"] == "silent", one["simulator"]["seconds"]) for one in found
+        ],
+        "the tracer": [(one["kind"], not one["tracer"]["faults"], one["tracer"]["seconds"]) for one in found],
+    }
+    notes = []
+    for file in sorted(path.parent.glob("sanitizer-*.json")):
+        card = json.loads(file.read_text(encoding="utf-8"))
+        mine = told[f"compute-sanitizer on {card['gpu']}"] = []
+        for one in card["programs"].values():
+            # a wrong program that it does not end, it has not named
+            silent = ("silent",) if one["kind"] == "right" else ("silent", "endless")
+            mine.append((one["kind"], one["sanitizer"]["ended"] in silent, one["sanitizer"]["seconds"]))
+        where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
+        notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
+    right = sum(one["kind"] == "right" for one in found)
+    counted = {
+        f"right programs, {right}: run to their end": (True, True),
+        "right programs: accused, or stopped by what is not known": (True, False),
+        f"wrong programs, {len(found) - right}: stopped or named": (False, False),
+        "wrong programs: run to their end without a word": (False, True),
+    }
+    rows = []
+    for title, wanted in counted.items():
+        counts = (sum((kind == "right", passes) == wanted for kind, passes, _ in one) for one in told.values())
+        rows.append([title, *map(str, counts)])
+    medians = (statistics.median(seconds for *_, seconds in one) for one in told.values())
+    rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
+    for tool, programs in told.items():
+        missed = sorted({f"`{kind}`" for kind, passes, _ in programs if passes and kind != "right"})
+        notes += [f"{tool} is silent about {', '.join(missed)}."] if missed else []
+    return Table(["", *told], rows, "\n\n".join(notes))
