@@ -32,14 +32,10 @@ Kept = dict[str, Any]
 """A step's trace, or one of its kernels, as ``results/traces/STEP.json`` and the page's script have it.
 
 A trace: ``shape``; ``kernels``; ``main``, the main one's place among them; in a file ``source``, the code's digest.
-A kernel, as :class:`common.trace.messages.TracedKernel`, but
-``file``      from the checkout's root, or where it lies outside, whole
-``loads``     instructions for each multiply-add, by memory
-``says``      its :func:`sentences`
-``accesses``  of these the first requests ``seen``, each: the warp; runs of neighbouring lanes (:func:`packed`); of
-              shared memory how many lanes are served together, and wavefronts
-``faults``    line and text
-``pipeline``  spans: stage, state, start, end, line
+A kernel, as :class:`common.trace.messages.TracedKernel`, but ``file`` from the checkout's root, or where it lies
+outside, whole; ``loads``: instructions for each multiply-add, by memory; ``says``: its :func:`sentences`;
+``accesses``: of these the first requests ``seen``, each: the warp; runs of neighbouring lanes (:func:`packed`); of
+shared memory how many lanes are served together, and wavefronts; ``faults``: line and text; ``pipeline``: spans.
 """
 _ACCESS = ("line", "space", "op", "array", "bits", "accesses", "requests", "moved", "ideal")
 _SPAN = ("stage", "state", "start", "end", "line")
@@ -62,11 +58,7 @@ def _kernel(kernel: TracedKernel) -> Kept:
     return {
         "name": kernel.name,
         "file": store.shown(Path(kernel.file)),
-        "grid": kernel.grid,
-        "block": kernel.block,
-        "blocks": kernel.blocks,
-        "fma": kernel.fma,
-        "fma_lines": kernel.fma_lines,
+        **{key: getattr(kernel, key) for key in ("grid", "block", "blocks", "fma", "fma_lines")},
         "loads": {space: each for space, each in loads.items() if each},
         "says": list(sentences(kernel)),
         "accesses": [
@@ -98,17 +90,13 @@ def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
     """
     runs: list[tuple[int, int | None, int]] = []
     for place in places:
-        if runs:
-            count, first, step = runs[-1]
-            if place is None or first is None:
-                fits = place is first
-            else:
-                step = place - first if count == 1 else step
-                fits = place == first + count * step
-            if fits:
-                runs[-1] = (count + 1, first, step)
-                continue
-        runs.append((1, place, 0))
+        count, first, step = runs.pop() if runs else (0, place, 0)
+        if count == 1 and place is not None and first is not None:
+            step = place - first
+        if place == (None if first is None else first + count * step):
+            runs.append((count + 1, first, step))
+        else:
+            runs += [(count, first, step), (1, place, 0)]
     return runs
 
 
@@ -123,8 +111,8 @@ def load(step: Step, folder: Path = FOLDER) -> Kept:
 
 def fitting(folder: Path = FOLDER) -> dict[str, Kept]:
     """The kept traces whose lines are those of the files as they are, by step. Raises StoreError."""
-    steps = [step for step in catalog.steps() if (folder / f"{step.name}.json").is_file()]
-    return {step.name: found for step in steps if (found := load(step, folder)).get("source") == _source(step)}
+    found = {step: load(step, folder) for step in catalog.steps() if (folder / f"{step.name}.json").is_file()}
+    return {step.name: kept for step, kept in found.items() if kept.get("source") == _source(step)}
 
 
 def write(step: Step, folder: Path = FOLDER) -> Path:
@@ -225,39 +213,37 @@ def traced(kernel: TracedKernel) -> list[Table]:
         where = f"all {kernel.blocks} blocks"
     elif kernel.blocks > 1:
         where = f"the cluster of {kernel.blocks} that begins with {where}"
-    head = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
+    title = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
     found: list[Table] = []
-    for space, (title, unit) in _SPACES.items():
-        accesses = [a for a in kernel.accesses if a.space == space]
-        if accesses:
-            found.append(_accesses(title if found else head + title, accesses, unit))
+    for space, (memory, unit) in _SPACES.items():
+        if accesses := [access for access in kernel.accesses if access.space == space]:
+            found.append(_accesses(title + memory, accesses, unit))
+            title = ""
     rows = []
     for space, cells in kernel.per_fma.items():
         if any(cells.values()):
             keys = ("loads", "loaded_values", "stores", "stored_values")
             rows.append(["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)])
     header = ["memory", "load instructions", "floats loaded", "store instructions", "floats stored"]
-    rates = Table(header, rows, title="for each multiply-add of a thread")
-    return [*found, rates] if rows else found
+    return [*found, *[Table(header, rows, title="for each multiply-add of a thread")] * bool(rows)]
 
 
 def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
     header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "source"]
-    rows: list[list[Cell]] = []
-    for a in accesses:
-        sums = _sums(a.requests, a.moved, a.ideal)
-        rows.append([str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *sums, Text(a.text)])
+    rows: list[list[Cell]] = [
+        [str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *_sums([a]), Text(a.text)] for a in accesses
+    ]
     if len(accesses) > 1:
-        total = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
-        rows.append(["", "total", "", *_sums(*total), ""])
+        rows.append(["", "total", "", *_sums(accesses), ""])
     return Table(header, rows, "", title, ["access", "source"], ["source"])
 
 
-def _sums(requests: int, moved: int, ideal: int) -> list[Cell]:
+def _sums(accesses: list[TracedAccess]) -> list[Cell]:
     """No request reaches memory if all are out of bounds."""
-    each, least = (f"{value / max(requests, 1):.2f}" for value in (moved, ideal))
+    requests, moved, ideal = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
     share = ideal / moved if moved else 1.0
     style = "default" if share > 0.99 else "yellow" if share > 0.5 else "red"
+    each, least = (f"{value / max(requests, 1):.2f}" for value in (moved, ideal))
     return [f"{requests:,}", each, least, Text(f"{100 * share:.0f}%", style=style)]
 
 
