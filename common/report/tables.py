@@ -17,7 +17,7 @@ from common.catalog.problems import Problem
 from common.machine_code import sass
 from common.machine_code.summaries import SourceLine, Summary
 from common.records import current, entries, records
-from common.records.entries import Agreement, Counted, Point, StepRow
+from common.records.entries import Agreement, Counted, Point, Row, StepRow
 from common.records.records import Record
 from common.report import figures, kinds
 from common.report.table import Cell, Table
@@ -46,54 +46,48 @@ def checks(outcomes: list[Outcome]) -> Table:
         mine = [one for one in outcomes if one.step.name == name]
         right = [one for one in mine if one.status == "right"]
         unjudged = [one for one in mine if one.status == "unjudged" and not one.left_out]
-        if right:
-            rows.append([name, _where(right), _status(right[0])])
-        rows += [[name, str(o.problem), _status(o)] for o in mine if o.status not in ("right", "unjudged")]
+        said = [(right, _coloured("right"))]
+        said += [([one], _coloured(one.status)) for one in mine if one.status not in ("right", "unjudged")]
         for one in right:
             if one.depth == "once":  # as its first launch took so long
                 why = "more launches would take too long"
-                rows.append([name, str(one.problem), _warned("traced at one launch, on integers", why)])
+                said.append(([one], _coloured("unjudged", "traced at one launch, on integers", why)))
             if one.unsought:
                 why = f"races and the like were not looked for: {one.unsought}"
-                rows.append([name, str(one.problem), _warned("only the GPU ran it", why)])
-        if unjudged:
-            rows.append([name, _where(unjudged), _warned("unjudged", str(unjudged[0].message))])
+                said.append(([one], _coloured("unjudged", "only the GPU ran it", why)))
+        said.append((unjudged, _coloured("unjudged", "unjudged", *[str(one.message) for one in unjudged[:1]])))
+        for shown, verdict in said:
+            if shown:
+                where = str(shown[0].problem) if len(shown) == 1 else f"{len(shown)} shapes"
+                rows.append([name, where, verdict])
     header = ["step", "shape", "verdict"]
     return Table(header, rows, left=header[1:])
 
 
-def _where(outcomes: list[Outcome]) -> str:
-    return str(outcomes[0].problem) if len(outcomes) == 1 else f"{len(outcomes)} shapes"
-
-
-def _status(outcome: Outcome) -> Text:
-    return Text(outcome.status, style=_COLOURS.get(outcome.status, "bold red"))
-
-
-def _warned(what: str, why: str) -> Text:
-    return Text.assemble((what, "yellow"), f": {why}")
+def _coloured(status: str, what: str = "", why: str = "") -> Text:
+    """The status, or ``what`` in its colour; and why."""
+    return Text.assemble((what or status, _COLOURS.get(status, "bold red")), f": {why}" if why else "")
 
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
     """Times and rates of one preset's right outcomes; those of the ``slow`` steps have their clock behind them."""
     preset, size = str(outcomes[0].preset), outcomes[0].problem
-    record, right = records.nothing(), [one for one in outcomes if one.status == "right"]
+    record, rows, notes = records.nothing(), dict[str, Row](), dict[str, str]()
     record.data.ceilings = entries.Ceilings(**asdict(ceilings))
-    if right:
-        record.data.rows[preset] = {one.step.name: _row(one) for one in right}
+    for one in outcomes:
+        if one.status == "right":
+            precision = None if one.step.precision == catalog.PRECISIONS[0] else one.step.precision
+            rows[one.step.name] = StepRow(
+                source="", shape=one.problem.shape(), timing=one.time, prepare_ms=one.prepare_ms or None,
+                workspace_bytes=0, precision=precision, beside=one.beside,
+            )  # fmt: skip
+            notes |= {one.step.name: f"at {one.time.sm_mhz} MHz"} if one.step.name in slow else {}
+    if rows:
+        record.data.rows[preset] = rows
         size = record.usual(preset)
     steps = [step for step in catalog.everything() if step.ladder == outcomes[0].step.ladder]
-    notes = {one.step.name: f"at {one.time.sm_mhz} MHz" for one in right if one.step.name in slow}
     found = kinds.rows_of(record, preset, steps, notes=notes)
     return replace(found, title=f"{preset}: {size} on {gpu}", optional=_NARROW)
-
-
-def _row(one: Outcome) -> StepRow:
-    precision = None if one.step.precision == catalog.PRECISIONS[0] else one.step.precision
-    return StepRow(
-        source="", shape=one.problem.shape(), timing=one.time, prepare_ms=one.prepare_ms or None, workspace_bytes=0,
-        precision=precision, beside=one.beside,
-    )  # fmt: skip
 
 
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
@@ -137,12 +131,11 @@ def _told(kernel: Summary) -> dict[str, str]:
         **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
         "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
         "shared floats per FMA": "" if hot["floats_per_fma"] is None else f"{hot['floats_per_fma']:.3g}",
-        **{f"{what}s x bits": _widths(hot["widths"].get(what, {})) for what in _MOVES},
+        **{
+            f"{what}s x bits": ", ".join(f"{count} x {bits}" for bits, count in hot["widths"].get(what, {}).items())
+            for what in _MOVES
+        },
     }
-
-
-def _widths(widths: dict[str, int]) -> str:
-    return ", ".join(f"{count} x {bits}" for bits, count in widths.items())
 
 
 def side_by_side(found: list[tuple[str, Summary]]) -> Table:
