@@ -102,7 +102,7 @@ def trace_steps(options: argparse.Namespace) -> int:
     found = list(console.progress("trace", trace.results(tasks), steps))
     taken = list(zip(steps, shapes, found, strict=True))
     if options.html is not None:
-        shown = [(step, traces.of(one, at), options.file or step.path) for step, at, one in taken]
+        shown = [(options.file.name if options.file else step.name, traces.of(one, at)) for step, at, one in taken]
         verdicts.write_page(shown, options)
     compared = "" if alone else traces.comparison({step.name: one for step, _, one in taken})
     if options.json:

@@ -44,7 +44,7 @@ def made(tmp_path):
     """The page of one step or two, as ``trace --html`` writes it."""
 
     def made(*names):
-        steps = [explorer.Shown(step, traces.load(step), step.path) for step in map(catalog.find, names)]
+        steps = [(name, traces.load(catalog.find(name))) for name in names]
         path = tmp_path / "page.html"
         path.write_text(explorer.page(steps), encoding="utf-8")
         return path
