@@ -22,20 +22,20 @@ class BookError(RuntimeError):
     """A warning of Sphinx's, which names page and line."""
 
 
-def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
+def build(to: Path, work: Path) -> int:
     """Build the book into ``to``, by way of ``work``; returns the number of its pages. Raises BookError where Sphinx
     warns, ValueError for a link that leads nowhere."""
     source = work / "source"
     if source.exists():
         shutil.rmtree(source)
     traced = traces.fitting()
-    sources.stage(source, root, {sources.EXPLORE: explorer.index(traced)}, explorer.above(traced))
+    sources.stage(source, catalog.ROOT, {sources.EXPLORE: explorer.index(traced)}, explorer.above(traced))
     said, warned = io.StringIO(), io.StringIO()
     # the trees of all pages live until the end
     gc.set_threshold(100_000, 50, 50)
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
-            str(source), None, str(to), str(work / "doctrees"), "html", _settings(root), said,
+            str(source), None, str(to), str(work / "doctrees"), "html", _settings(), said,
             warned, freshenv=False, parallel=2,
         )  # fmt: skip
         app.build()
@@ -45,8 +45,8 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     return len(app.env.found_docs)
 
 
-def _settings(root: Path) -> dict[str, object]:
-    paths = {step.name: step.path.relative_to(root) for step in sources.steps().values()}
+def _settings() -> dict[str, object]:
+    paths = {step.name: path.relative_to(catalog.ROOT).with_suffix(".code") for path, step in sources.steps().items()}
     return {
         "project": "GPU kernels in Python, one optimisation at a time",
         "author": "",
@@ -70,7 +70,7 @@ def _settings(root: Path) -> dict[str, object]:
         "highlight_language": "none",
         "suppress_warnings": ["myst.header", "myst.xref_missing"],  # tests look at all links
         "nitpicky": True,
-        "workbook_steps": {name: path.with_suffix(".code").as_posix() for name, path in paths.items()},
+        "workbook_steps": {name: path.as_posix() for name, path in paths.items()},
     }
 
 

@@ -50,9 +50,9 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
 
 
 def _drawn_line(entry: tuple[Draw, Answer]) -> str:
-    """``nvidia-h200 gemm: 2.1 s``."""
+    """``results/nvidia-h200.json gemm: 2.1 s``."""
     unit, result = entry
-    return f"{unit.name} {unit.ladder}: {result.seconds or 0.0:.1f} s"
+    return f"{store.shown(Path(unit.name))} {unit.ladder}: {result.seconds or 0.0:.1f} s"
 
 
 def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> None:

@@ -222,10 +222,9 @@ def rounds_operands(name: str) -> bool:
     return name.endswith("TF32")
 
 
-def all_records(folder: Path | None = None) -> Iterator[Record]:
-    """Every GPU's record in ``folder`` (default: the user's own, then the shipped); raises RecordError."""
-    for one in [folder] if folder else [OWN, RESULTS]:
-        yield from map(Record.load, files(one))
+def all_records(folder: Path) -> Iterator[Record]:
+    """Every GPU's record in ``folder``; raises RecordError."""
+    return map(Record.load, files(folder))
 
 
 def files(folder: Path) -> list[Path]:

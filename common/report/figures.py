@@ -218,9 +218,9 @@ def on(code: MachineCode, slug: str, word: str, *words: str) -> Any:
     return named(word, records.other(slug) or records.nothing(), code, words)
 
 
-def hot_loop(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | None:
+def hot_loop(code: MachineCode, step: str) -> HotLoop | None:
     """The multiply loop of the step's main kernel."""
-    kernel = records.main_kernel(code, step, preset)
+    kernel = records.main_kernel(code, step)
     return None if kernel is None else HotLoop.recorded(kernel)
 
 

@@ -145,21 +145,21 @@ def summary(record: Record) -> str:
 
 
 class Draw(NamedTuple):
-    """One unit: charts of a GPU's record, shipped or the user's own (of a ``ladder``; empty: those of several), a
-    lesson's pictures, the machine code's charts, or a step's trace. ``name``: of the record, lesson or step."""
+    """One unit: charts of a GPU's record (of a ``ladder``; empty: those of several), a lesson's pictures, the
+    machine code's charts, or a step's trace. ``name``: the record's file, the lesson's script, or the step."""
 
-    what: str  # own, shipped, lesson, code, or trace
+    what: str  # card, lesson, code, or trace
     name: str
     ladder: str = ""
 
 
 def units(shipped: bool) -> list[Draw]:
     """All that is drawn of what is ``shipped``, or of the user's own, what takes longest first."""
-    what, folder = ("shipped", records.RESULTS) if shipped else ("own", records.OWN)
-    found = [Draw(what, path.stem, one) for path in records.files(folder) for one in ("", *problems.LADDERS)]
+    cards = records.files(records.RESULTS if shipped else records.OWN)
+    found = [Draw("card", str(path), one) for path in cards for one in ("", *problems.LADDERS)]
     if shipped:
-        found += [Draw("lesson", name) for name in catalog.lessons() if _script(name).exists()]
-        found += [Draw("code", "machine code")]
+        found += [Draw("lesson", str(path)) for path in sorted(catalog.LESSONS.glob("*/figures/draw.py"))]
+        found += [Draw("code", records.CODE_FILE)]
         found += [Draw("trace", step.name) for step in catalog.steps()]
     return found
 
@@ -186,8 +186,8 @@ def written(what: str, name: str, ladder: str) -> list[str]:
     """Draw one unit in this process; returns the files, with each PNG its SVG, if it has one."""
     from common.report import canvas, charts, traces
 
-    if what in ("own", "shipped"):
-        record = Record.load(_record(what, name))
+    if what == "card":
+        record = Record.load(Path(name))
         folder = record.folder / "charts" / record.slug
         if ladder:
             found = charts.draw_ladder(record, ladder, folder)
@@ -196,7 +196,7 @@ def written(what: str, name: str, ladder: str) -> list[str]:
             for script in sorted(catalog.LESSONS.glob(_CHARTS)):
                 found += catalog.load_file(script).draw_card(record, folder)
     elif what == "lesson":
-        found = canvas.save_all(_script(name).parent, *catalog.load_file(_script(name)).PICTURES)
+        found = canvas.save_all(Path(name).parent, *catalog.load_file(Path(name)).PICTURES)
     elif what == "trace":
         found = [traces.write(catalog.find(name))]
     else:
@@ -213,18 +213,10 @@ def _key(unit: Draw) -> str:
     """What a unit is drawn from: the code that draws it, and what that shows."""
     if unit.what == "trace":
         return cache.key([_REPORT / "traces.py", catalog.find(unit.name).path], unit.name, text=True)
-    roots = [_script(unit.name)] if unit.what == "lesson" else [_REPORT / "charts.py", *catalog.LESSONS.glob(_CHARTS)]
-    shown = [path for kind in _SHOWN for path in catalog.LESSONS.glob(kind)]
+    path = Path(unit.name)
+    roots = [path] if unit.what == "lesson" else [_REPORT / "charts.py", *catalog.LESSONS.glob(_CHARTS)]
+    shown = [one for kind in _SHOWN for one in catalog.LESSONS.glob(kind)]
     shown += [records.RESULTS / records.CODE_FILE, *records.files(records.RESULTS)]
-    if unit.what in ("own", "shipped"):
-        record = _record(unit.what, unit.name)
-        shown += [record, *record.parent.glob(f"*/{record.name}")]
+    if unit.what == "card":
+        shown += [path, *path.parent.glob(f"*/{path.name}")]
     return cache.key(roots, *unit, data=shown, text=True)
-
-
-def _record(what: str, name: str) -> Path:
-    return (records.OWN if what == "own" else records.RESULTS) / f"{name}.json"
-
-
-def _script(lesson: str) -> Path:
-    return catalog.LESSONS / lesson / "figures" / "draw.py"

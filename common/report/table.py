@@ -24,6 +24,8 @@ SIGNS = {
     "§": "FP32 in and out, three products of TF32 numbers for each, on tensor cores.",
     "◇": "BF16 in and out, multiplied by tensor cores, summed in FP32.",
 }
+_BY_PRECISION = {"tf32": "†", "tf32x3": "§"}
+_BY_TYPE = {problems.FLOAT16: "‡", problems.UINT16: "◇"}  # those of one byte: "#"
 OLDER = "¶"
 MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
 SHORT = 24  # characters of a text that is not broken without need
@@ -51,14 +53,12 @@ class Table:
 
 def signs() -> dict[str, str]:
     """The sign of each step or experiment that multiplies on tensor cores: one of SIGNS, by name."""
-    rounded, half, eighth, split, brain = SIGNS
-    by_type = {problems.FLOAT16: half, problems.UINT16: brain}  # those of one byte: `eighth`
-    by_precision = dict(zip(catalog.PRECISIONS[1:], (rounded, split), strict=True))
-    return {
-        step.name: by_precision.get(step.precision, by_type.get(problems.FIRST[step.ladder].input_dtype, eighth))
-        for step in catalog.everything()
-        if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
-    }
+    found = {}
+    for step in catalog.everything():
+        first = problems.FIRST[step.ladder]
+        if catalog.on_tensor_cores(step, first):
+            found[step.name] = _BY_PRECISION.get(step.precision) or _BY_TYPE.get(first.input_dtype, "#")
+    return found
 
 
 def explained(used: set[str]) -> list[str]:

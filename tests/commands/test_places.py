@@ -89,5 +89,5 @@ def test_ones_own_record_comes_first_and_the_shipped_one_of_the_same_card_is_nam
     own.start_run()
     own._change(lambda data: None)
     monkeypatch.setattr(records, "OWN", tmp_path)
-    titles = [record.title for record in records.all_records()]
+    titles = [record.title for folder in (records.OWN, records.RESULTS) for record in records.all_records(folder)]
     assert titles == [SHIPPED, f"{SHIPPED}, shipped", "NVIDIA H200, shipped"]
