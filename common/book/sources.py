@@ -38,17 +38,18 @@ def stage(to: Path, root: Path = catalog.ROOT, made: Pages | None = None, above:
     wanted: set[Path] = {path.relative_to(root) for path in steps()}
     texts = {_place(path.relative_to(root)): _turned(path, root, wanted) for path in pages}
     texts |= made or {}
-    contents = _contents(sorted(texts))
+    for place, contents in _contents(sorted(texts)).items():
+        texts[place] += contents
+    for path in wanted:
+        texts[_code_place(path)] = _code_page(path, root, (above or {}).get(root / path, ""))
     for place, text in texts.items():
-        _write(to / place, text + contents.get(place, ""))
-    for path in sorted(wanted):
-        _write(to / _code_place(path), _code_page(path, root, (above or {}).get(root / path, "")))
-    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts"):
-        for path in folder.rglob("*"):
-            if path.suffix in PICTURES:
-                target = to / path.relative_to(root)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
+        (to / place).parent.mkdir(parents=True, exist_ok=True)
+        (to / place).write_text(text, encoding="utf-8")
+    for path in (*root.glob("lessons/*/figures/**/*"), *root.glob("results/charts/**/*")):
+        if path.suffix in PICTURES:
+            target = to / path.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 def _place(page: Path) -> Path:
@@ -63,37 +64,28 @@ def _code_place(path: Path) -> Path:
 def _turned(page: Path, root: Path, wanted: set[Path]) -> str:
     """The page's text with its links turned; ``wanted`` gets the files of code that they lead to."""
     here = _place(page.relative_to(root)).parent
-    text = page.read_text(encoding="utf-8")
-    return _PART.sub(lambda part: part[0] if part["fence"] else _link(part, page, root, here, wanted), text)
 
+    def turned(match: re.Match[str]) -> str:
+        image, words, target = match["image"], match["words"], match["target"]
+        if match["fence"] or "://" in target or target.startswith(("#", "mailto:")):
+            return match[0]
+        name, _, anchor = target.partition("#")
+        path = Path(os.path.normpath(page.parent / name))
+        if not path.exists() or not path.is_relative_to(root):
+            line = match.string.count("\n", 0, match.start()) + 1
+            raise ValueError(f"{page.relative_to(root)}:{line}: link to {target!r}: there is no such file")
+        path = path.relative_to(root)
+        if path.suffix in CODE and not image:
+            wanted.add(path)
+            path = _code_place(path)
+        elif path.suffix not in PICTURES:
+            path = path / "README.md" if (root / path).is_dir() else path
+            if path.suffix != ".md" or not (root / path).exists():
+                return words  # a notebook, or a folder without a page: named, not linked
+            path = _place(path)
+        return f"{image}[{words}]({_up(here, path)}{'#' + anchor if anchor else ''})"
 
-def _fenced(text: str, language: str) -> str:
-    """Code between fences that are longer than those in it."""
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", text) or [""]))
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
-
-
-def _link(match: re.Match[str], page: Path, root: Path, here: Path, wanted: set[Path]) -> str:
-    image, words, target = match["image"], match["words"], match["target"]
-    if "://" in target or target.startswith(("#", "mailto:")):
-        return match[0]
-    name, _, anchor = target.partition("#")
-    path = Path(os.path.normpath(page.parent / name))
-    if not path.exists() or not path.is_relative_to(root):
-        line = match.string.count("\n", 0, match.start()) + 1
-        raise ValueError(f"{page.relative_to(root)}:{line}: link to {target!r}: there is no such file")
-    path = path.relative_to(root)
-    if image or path.suffix in PICTURES:
-        return f"{image}[{words}]({_up(here, path)})"
-    if path.suffix in CODE:
-        wanted.add(path)
-        path = _code_place(path)
-    else:
-        path = path / "README.md" if (root / path).is_dir() else path
-        if path.suffix != ".md" or not (root / path).exists():
-            return words  # a notebook, or a folder without a page: named, not linked
-        path = _place(path)
-    return f"[{words}]({_up(here, path)}{'#' + anchor if anchor else ''})"
+    return _PART.sub(turned, page.read_text(encoding="utf-8"))
 
 
 def _up(here: Path, path: Path) -> str:
@@ -138,10 +130,7 @@ def _code_page(path: Path, root: Path, above: str) -> str:
         said += "."
     orphan = "" if step and not step.experiment else "---\norphan: true\n---\n"
     title = path.stem if path.suffix == ".py" else path.name
-    code = _fenced((root / path).read_text(encoding="utf-8"), _LANGUAGES.get(path.suffix, "text"))
+    code = (root / path).read_text(encoding="utf-8")
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", code) or [""]))  # longer than those in it
+    code = f"{fence}{_LANGUAGES.get(path.suffix, 'text')}\n{code.rstrip()}\n{fence}"
     return f"{orphan}# {title}\n\n{said}\n{above}\n{code}\n"
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
