@@ -131,7 +131,8 @@ class Record:
         return self.data.profile.get(preset, {}).get(name)
 
     def row(self, preset: str, name: str) -> Row | None:
-        return self.rows(preset).get(name)
+        """Of a step, or of a library, whose name may have hyphens for blanks."""
+        return self.rows(preset).get(name.replace("-", " "))
 
     def rows(self, preset: str) -> dict[str, Row]:
         return self.data.rows.get(preset, {})

@@ -70,7 +70,6 @@ def versions(packages: dict[str, str]) -> str:
 
 
 # --- single figures, by the words of a page's marker or of an expected value ---
-# A library's name may have hyphens for blanks.
 
 NAMED: dict[str, Callable[..., Figure | str | None]] = {}
 Shown = TypeVar("Shown", bound=Callable[..., Any])
@@ -112,27 +111,27 @@ def named(word: str, record: Record, code: MachineCode, words: Sequence[str], kn
 @kind("ms")
 def time(record: Record, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
-    row = _row(record, preset, name)
+    row = record.row(preset, name)
     return of(row.timing.median_ms if row else None)
 
 
 @kind("ratio")
 def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
     """Time of the first over time of the other."""
-    return of(_ratio(_row(record, preset, name), _row(record, preset, other)), times_as_fast)
+    return of(_ratio(record.row(preset, name), record.row(preset, other)), times_as_fast)
 
 
 @kind("across")
 def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here; None if either was measured on an older version."""
-    rows = [_row(one, preset, name) for one in (records.other(slug) or records.nothing(), record)]
+    rows = [one.row(preset, name) for one in (records.other(slug) or records.nothing(), record)]
     return of(None if any(current.older(row, name) for row in rows) else _ratio(*rows), ".2f")
 
 
 @kind("share")
 def share(record: Record, preset: str, name: str) -> Figure | None:
     """Percent of the floor's rate."""
-    row = _row(record, preset, name)
+    row = record.row(preset, name)
     derived = record.derive(preset, row) if row else None
     return of(derived.percent_of_floor if derived else None, ".1f")
 
@@ -146,7 +145,7 @@ def floor(record: Record, preset: str) -> Figure | None:
 @kind("beside")
 def beside(record: Record, preset: str, step: str) -> Figure | None:
     """The library's time over the step's, in turn: above 1 the step is faster."""
-    row = _row(record, preset, step)
+    row = record.row(preset, step)
     found = row.beside if isinstance(row, StepRow) else None
     return of(found.ratio if found else None, ".2f")
 
@@ -198,8 +197,9 @@ def presets_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 @kind("counter")
-def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
-    """A hardware counter of the step's main kernel; ``perfma``: instructions per multiply-add; ``load_ratio``."""
+def counter(record: Record, preset: str, step: str, key: str) -> Figure | str | None:
+    """A hardware counter of the step's main kernel; ``perfma``: instructions per multiply-add; ``load_ratio``:
+    sectors per load; ``stall``: what warps mostly wait for."""
     entry = record.profile(preset, step)
     if entry is None:
         return None
@@ -209,6 +209,8 @@ def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
         return of(each and 32 * each, ".1f")  # a warp has 32 threads
     if key == "load_ratio":
         return of(tools.per(main.load_sectors, main.load_requests), ".1f")
+    if key == "stall":
+        return max(main.stalls, key=lambda stall: main.stalls[stall], default="").replace("_", " ")
     return of(getattr(main, key) if key in tools.METRICS else None, ".0f")
 
 
@@ -222,10 +224,6 @@ def hot_loop(code: MachineCode, step: str) -> HotLoop | None:
     """The multiply loop of the step's main kernel."""
     kernel = records.main_kernel(code, step)
     return None if kernel is None else HotLoop.recorded(kernel)
-
-
-def _row(record: Record, preset: str, name: str) -> Row | None:
-    return record.row(preset, name.replace("-", " "))
 
 
 def _ratio(one: Row | None, other: Row | None) -> float | None:

@@ -15,12 +15,11 @@ from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
-from common.records.entries import Entry, MachineCode, PeerRow, Profile, StepRow
+from common.records.entries import Entry, MachineCode, PeerRow, StepRow
 from common.records.records import Record
 from common.report import figures
 from common.report.figures import Figure, kind, presets_in
 from common.report.table import OLDER, Table
-from common.timing import tools
 
 TABLES: dict[str, Callable[..., Table | str]] = {}
 PEERS = {
@@ -28,8 +27,7 @@ PEERS = {
     "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
     "fp8gemm": "cuBLAS FP8", "bfgemm": "cuBLAS BF16", "iconv3d": "cuDNN FP16",
 }  # fmt: skip
-SPREAD = "p20–p80"
-HEADER = ["step", "ms", SPREAD, "× first", "× previous", "GFLOP/s", "% of floor"]
+HEADER = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
 OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
 
 
@@ -72,7 +70,8 @@ def rows_of(
     columns = [*HEADER[1:], *besides, *(title for title in OPTIONAL if title in known)]
     body = [[name, *(mine.get(column, "") for column in columns)] for name, mine in found]
     operation = problems.LADDERS[problems.preset(preset).ladder].operation  # one of integers is no FLOP
-    return Table([HEADER[0], *(column.replace("FLOP", operation) for column in columns)], body)
+    header = [HEADER[0], *(column.replace("FLOP", operation) for column in columns)]
+    return Table(header, body, optional=(HEADER[2], *OPTIONAL))
 
 
 def cells(
@@ -83,7 +82,7 @@ def cells(
     row, usual = record.rows(preset)[name], record.usual(preset).shape()
     behind = " ".join([*(f"{key}={n}" for key, n in row.shape.items() if usual.get(key) != n), *[note] * bool(note)])
     median, low, high = map(figures.milliseconds, (row.timing.median_ms, row.timing.p20_ms, row.timing.p80_ms))
-    found = {"ms": f"{median} ({behind})" if behind else median, SPREAD: f"{low}–{high}"}
+    found = {"ms": f"{median} ({behind})" if behind else median, "p20–p80": f"{low}–{high}"}
     for title, other in (("× first", first), ("× previous", previous)):
         if faster := figures.speed_up(record, preset, other, name):
             found[title] = f"{faster.value:.2f}"
@@ -115,11 +114,11 @@ def times(record: Record, *words: str) -> Table:
         cells = [f"*{name}*" if name in peers else f"`{name}`"]
         for preset in presets:
             known = record.rows(preset)
-            timed = [step for step in names if step in known]
-            fastest = min(timed, key=lambda step: known[step].timing.median_ms, default="")
-            before = fastest if name in peers else above.get(name, "")
-            ms = _text(figures.time(record, preset, name))
-            cells.append(aged(ms, current.older(known.get(name), name)))
+            before = above.get(name, "")
+            if name in peers:
+                timed = {step: known[step].timing.median_ms for step in names if step in known}
+                before = min(timed, key=timed.__getitem__, default="")
+            cells += [aged(_text(figures.time(record, preset, name)), current.older(known.get(name), name))]
             cells += [
                 _text(figures.speed_up(record, preset, before, name)),
                 _text(figures.share(record, preset, name)),
@@ -278,31 +277,24 @@ def profile(record: Record, *words: str) -> Table:
         on = f", {preset}" if len(presets) > 1 else ""
         for name in [word for word in rest if word not in chosen]:
             entry = record.profile(preset, name)
-            if entry is None:
-                rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
-                continue
-            source = f" on {record.gpu_name}, {record.run_of(entry).date}"
-            cells = {key: _text(figures.counter(record, preset, name, key)) for key in chosen}
-            cells |= {"stall": _main_stall(entry)} if "stall" in chosen else {}
-            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *cells.values()])
+            source = f" on {record.gpu_name}, {record.run_of(entry).date}" if entry else source
+            cells = [_text(figures.counter(record, preset, name, key)) for key in chosen]
+            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *cells])
+    if not source:
+        raise UnmeasuredError("the hardware's counters")
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
     return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
 
 
-def _main_stall(entry: Profile) -> str:
-    stalls = tools.main_kernel(entry.kernels).stalls
-    return max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
-
-
 def _limiter(record: Record, preset: str, step: str) -> str:
     """The main stall; the busiest unit, if warps mostly were ready; empty if the step was not profiled."""
-    entry = record.profile(preset, step)
-    if entry is None or (stall := _main_stall(entry)) != "not selected":
-        return stall if entry else ""
-    main = tools.main_kernel(entry.kernels)
-    busy, unit = max((getattr(main, key) or 0.0, key) for key in _UNITS)
-    return f"{_COUNTERS[unit].removesuffix(' %')} {busy:.0f}%"
+    stall = _text(figures.counter(record, preset, step, "stall"))
+    if stall != "not selected":
+        return stall
+    busy = {key: _text(figures.counter(record, preset, step, key)) for key in _UNITS}
+    unit = max(_UNITS, key=lambda key: float(busy[key] or 0))
+    return f"{_COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
 
 
 @kind("worth", TABLES)
@@ -354,9 +346,9 @@ def presets() -> Table:
 # --- cells and notes ---
 
 
-def _text(figure: Figure | None) -> str:
+def _text(found: Figure | str | None) -> str:
     """As a cell shows it; empty where there is none."""
-    return "" if figure is None else figure.text
+    return found.text if isinstance(found, Figure) else found or ""
 
 
 def aged(text: str, older: bool) -> str:

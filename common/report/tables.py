@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from msgspec.structs import asdict
 from rich.text import Text
@@ -29,7 +30,6 @@ from common.timing.tools import Counts
 from common.trace import trace
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
-_NARROW = (kinds.SPREAD, *kinds.OPTIONAL)  # columns left out where there is no room
 _MOVES = ("shared load", "global load", "store")
 
 
@@ -87,14 +87,14 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
         size = record.usual(preset)
     steps = [step for step in catalog.everything() if step.ladder == outcomes[0].step.ladder]
     found = kinds.rows_of(record, preset, steps, notes=notes)
-    return replace(found, title=f"{preset}: {size} on {gpu}", optional=_NARROW)
+    return replace(found, title=f"{preset}: {size} on {gpu}")
 
 
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     """A preset's rows for the given steps, and the libraries', as another card's record has them."""
     found = kinds.rows_of(record, preset, steps)
     note = f"Median on one {kinds.machine(record, record.rows(preset).values())}."
-    return replace(found, title=f"{preset}, recorded on {record.title}", note=note, optional=_NARROW)
+    return replace(found, title=f"{preset}, recorded on {record.title}", note=note)
 
 
 def swept(title: str, points: list[Point], shipped: Tile) -> Table:
@@ -261,21 +261,11 @@ def simulator() -> Table:
     if not path.exists():
         raise kinds.UnmeasuredError(path.name)
     found = json.loads(path.read_text(encoding="utf-8")).values()
-    # by tool, of each program: its kind, does it let it pass, and the seconds
-    told = {
-        "Numba's simulator": [
-            (one["kind"], one["simulator"]["ended"] == "silent", one["simulator"]["seconds"]) for one in found
-        ],
-        "the tracer": [(one["kind"], not one["tracer"]["faults"], one["tracer"]["seconds"]) for one in found],
-    }
+    told = {"Numba's simulator": _seen(found, "simulator"), "the tracer": _seen(found, "tracer")}
     notes = []
     for file in sorted(path.parent.glob("sanitizer-*.json")):
         card = json.loads(file.read_text(encoding="utf-8"))
-        mine = told[f"compute-sanitizer on {card['gpu']}"] = []
-        for one in card["programs"].values():
-            # a wrong program that it does not end, it has not named
-            silent = ("silent",) if one["kind"] == "right" else ("silent", "endless")
-            mine.append((one["kind"], one["sanitizer"]["ended"] in silent, one["sanitizer"]["seconds"]))
+        told[f"compute-sanitizer on {card['gpu']}"] = _seen(card["programs"].values(), "sanitizer")
         where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
         notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
     right = sum(one["kind"] == "right" for one in found)
@@ -295,3 +285,14 @@ def simulator() -> Table:
         missed = sorted({f"`{kind}`" for kind, passes, _ in programs if passes and kind != "right"})
         notes += [f"{tool} is silent about {', '.join(missed)}."] if missed else []
     return Table(["", *told], rows, "\n\n".join(notes))
+
+
+def _seen(programs: Iterable[dict[str, Any]], tool: str) -> list[tuple[str, bool, float]]:
+    """Of each program its kind, whether the tool lets it pass, and the seconds."""
+    found = []
+    for one in programs:
+        # a wrong program that a tool does not end, it has not named
+        silent, ran = ("silent",) if one["kind"] == "right" else ("silent", "endless"), one[tool]
+        passes = ran["ended"] in silent if "ended" in ran else not ran["faults"]
+        found.append((one["kind"], passes, ran["seconds"]))
+    return found
