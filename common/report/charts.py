@@ -121,15 +121,14 @@ def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[An
     peers = {one.peer for one in besides}
     library = record.row(preset, peers.pop()) if len(besides) == len(rows) and len(peers) == 1 else None
     if library:
-        gains = np.array([one.ratio for one in besides])
-        ends = np.array([[one.ratio_p20, one.ratio_p80] for one in besides]).T
-        said = f"speed as a multiple of {besides[0].peer}'s, timed in turn with it"
-        return gains, np.abs(ends - gains), library.timing.median_ms, said
-    first = rows[0][1].timing.median_ms
-    gains = np.array([first / row.timing.median_ms for _, row in rows])
-    # a slow p80 is a low speed-up
-    ends = np.array([[first / row.timing.p80_ms, first / row.timing.p20_ms] for _, row in rows]).T
-    return gains, np.abs(ends - gains), first, f"speed-up over {rows[0][0]}"
+        one_ms, said = library.timing.median_ms, f"speed as a multiple of {besides[0].peer}'s, timed in turn with it"
+        found = [(one.ratio, one.ratio_p20, one.ratio_p80) for one in besides]
+    else:
+        one_ms, said = rows[0][1].timing.median_ms, f"speed-up over {rows[0][0]}"
+        times = [row.timing for _, row in rows]  # a slow p80 is a low speed-up
+        found = [(one_ms / one.median_ms, one_ms / one.p80_ms, one_ms / one.p20_ms) for one in times]
+    gains, *ends = np.array(found).T
+    return gains, np.abs(ends - gains), one_ms, said
 
 
 def useful(code: MachineCode, ladder: str) -> Figure:
@@ -170,14 +169,13 @@ def roofline(record: Record, ladder: str) -> Figure:
     figure, axes = canvas.new_figure(9.6, 6.0)
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=True))
-    intensities, rates, older = [], [], set()
+    points, older = list[tuple[float, float]](), set[str]()
     for marker, preset in zip(MARKERS, presets, strict=False):
         for name, row in _step_rows(record, preset):
             if derived := record.derive(preset, row):
-                intensities.append(record.problem(preset, row).intensity)
-                rates.append(derived.gflops)
+                points.append((record.problem(preset, row).intensity, derived.gflops))
                 look = {"marker": marker, "color": colours[name], "markersize": 9, "markeredgecolor": INK}
-                axes.plot(intensities[-1], rates[-1], **look, markeredgewidth=0.7, linestyle="none", zorder=4)
+                axes.plot(*points[-1], **look, markeredgewidth=0.7, linestyle="none", zorder=4)
                 older |= {name} if current.older(row, name) else set()
         if record.rows(preset):
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
@@ -186,8 +184,8 @@ def roofline(record: Record, ladder: str) -> Figure:
     problem = problems.preset(presets[0])
     peaks = {said: measured.peak(record.ceilings, problem, precision) for said, precision in _ROOFS.items()}
     roofs = {said: peak for said, peak in peaks.items() if peak}
-    ridges = [peak / bandwidth for peak in roofs.values()]
-    low, high = min([*intensities, *ridges]) / 3, max([*intensities, *ridges]) * 4
+    shown = [x for x, _ in points] + [peak / bandwidth for peak in roofs.values()]
+    low, high = min(shown) / 3, max(shown) * 4
     for said, peak in roofs.items():
         reach = np.array([low, peak / bandwidth, high])
         style = {"color": MUTED, "linestyle": "--"} if said.startswith("TF32") else {"color": INK, "zorder": 3}
@@ -196,7 +194,7 @@ def roofline(record: Record, ladder: str) -> Figure:
         axes.annotate(f"{said}: {peak / 1e3:.1f} TFLOP/s", (high, peak), **above)
     axes.text(low * 1.05, low * bandwidth * 2.5, f"copy: {bandwidth / 1e3:.2f} TB/s", fontsize=10)
     canvas.log_scale(axes, "x", low, high)
-    canvas.log_scale(axes, "y", min([*rates, low * bandwidth]) / 2, max(roofs.values()) * 2)
+    canvas.log_scale(axes, "y", min([low * bandwidth, *(y for _, y in points)]) / 2, max(roofs.values()) * 2)
     canvas.gridded(axes)
     axes.set_xlabel(labelled("arithmetic intensity, FLOP per byte of least traffic", names, bool(older)))
     axes.set_ylabel("GFLOP/s")
