@@ -45,7 +45,7 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
         summary = folder / f"{record.slug}.md"
         store.write(summary, pages.summary(record))
         charts = f"{store.shown(folder)}/charts/{record.slug}/"
-        console.tell(f"{record.title}: charts in {charts}, tables in {store.shown(summary)}")
+        console.tell(f"{record.gpu_name}: charts in {charts}, tables in {store.shown(summary)}")
     return code
 
 

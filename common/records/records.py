@@ -82,11 +82,6 @@ class Record:
         return self.data.gpu.name
 
     @property
-    def title(self) -> str:
-        """The card's name, and whether the record is shipped: a user's own may be of the same card."""
-        return f"{self.gpu_name}, shipped" if self.folder == RESULTS else self.gpu_name
-
-    @property
     def ceilings(self) -> entries.Ceilings | None:
         return self.data.ceilings
 

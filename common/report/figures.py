@@ -69,66 +69,26 @@ def versions(packages: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
 
 
-# --- single figures, by the words of a page's marker or of an expected value ---
-
-NAMED: dict[str, Callable[..., Figure | str | None]] = {}
-Shown = TypeVar("Shown", bound=Callable[..., Any])
+# --- single figures ---
 
 
-def kind(word: str, known: dict[str, Any] = NAMED) -> Callable[[Shown], Shown]:
-    """Register a function as the kind of marker that begins with ``word``."""
-
-    def register(function: Shown) -> Shown:
-        known[word] = function
-        return function
-
-    return register
-
-
-@functools.cache
-def load_kinds() -> None:
-    """Register the lessons' own kinds of figures and tables, of ``figures/kinds.py`` in their folders."""
-    for path in sorted(catalog.LESSONS.glob("*/figures/kinds.py")):
-        import_module(f"lessons.{path.parents[1].name}.figures.kinds")
-
-
-def named(word: str, record: Record, code: MachineCode, words: Sequence[str], known: Any = NAMED) -> Any:
-    """What the kind's function makes of a marker's words; it takes ``record`` or ``code`` before them if needed.
-    Raises ValueError at an unknown kind, and at too many or too few words."""
-    load_kinds()
-    if word not in known:
-        raise ValueError(f"kind {word!r} is unknown: kinds are {', '.join(known)}")
-    given = {"record": record, "code": code}
-    parameters = inspect.signature(known[word])
-    before = [given[name] for name in parameters.parameters if name in given]
-    try:
-        parameters.bind(*before, *words)
-    except TypeError:
-        raise ValueError(f"{word} {' '.join(words)}: must be {word}{parameters}") from None
-    return known[word](*before, *words)
-
-
-@kind("ms")
 def time(record: Record, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
     row = record.row(preset, name)
     return of(row.timing.median_ms if row else None)
 
 
-@kind("ratio")
 def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
     """Time of the first over time of the other."""
     return of(_ratio(record.row(preset, name), record.row(preset, other)), times_as_fast)
 
 
-@kind("across")
 def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here; None if either was measured on an older version."""
     rows = [one.row(preset, name) for one in (records.other(slug) or records.nothing(), record)]
     return of(None if any(current.older(row, name) for row in rows) else _ratio(*rows), ".2f")
 
 
-@kind("share")
 def share(record: Record, preset: str, name: str) -> Figure | None:
     """Percent of the floor's rate."""
     row = record.row(preset, name)
@@ -136,13 +96,11 @@ def share(record: Record, preset: str, name: str) -> Figure | None:
     return of(derived.percent_of_floor if derived else None, ".1f")
 
 
-@kind("floor")
 def floor(record: Record, preset: str) -> Figure | None:
     """Milliseconds of the floor at the shape that was measured."""
     return of(next((one.floor_ms for _, one in record.floors(preset)), None))
 
 
-@kind("beside")
 def beside(record: Record, preset: str, step: str) -> Figure | None:
     """The library's time over the step's, in turn: above 1 the step is faster."""
     row = record.row(preset, step)
@@ -150,7 +108,6 @@ def beside(record: Record, preset: str, step: str) -> Figure | None:
     return of(found.ratio if found else None, ".2f")
 
 
-@kind("ceiling")
 def ceiling(record: Record, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
     ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores."""
@@ -158,14 +115,12 @@ def ceiling(record: Record, what: str) -> Figure | None:
     return of(rate and rate / 1e3, lambda value: f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
 
 
-@kind("perfma")
 def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
     """Instructions for each multiply-add in the step's multiply loop."""
     hot = hot_loop(code, step)
     return of(hot.per_multiply_add() if hot else None, lambda value: f"{value:{'.0f' if value >= 1 else '.2g'}}")
 
 
-@kind("kernel")
 def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
     """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
     A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
@@ -196,7 +151,6 @@ def presets_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return found, [word for word in words if word not in found]
 
 
-@kind("counter")
 def counter(record: Record, preset: str, step: str, key: str) -> Figure | str | None:
     """A hardware counter of the step's main kernel; ``perfma``: instructions per multiply-add; ``load_ratio``:
     sectors per load; ``stall``: what warps mostly wait for."""
@@ -214,7 +168,6 @@ def counter(record: Record, preset: str, step: str, key: str) -> Figure | str | 
     return of(getattr(main, key) if key in tools.METRICS else None, ".0f")
 
 
-@kind("on")
 def on(code: MachineCode, slug: str, word: str, *words: str) -> Any:
     """The figure of that kind on another card, by its record's name."""
     return named(word, records.other(slug) or records.nothing(), code, words)
@@ -263,7 +216,6 @@ def main_presets(step: Step) -> list[str]:
     return [usual, *(_FURTHER.get(step.ladder, ()) if usual == DEFAULT_PRESET[step.ladder] else ())]
 
 
-@kind("worth")
 def gain(record: Record, preset: str, step: str) -> Figure | None:
     """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
     turn with it. None if the record lacks one, or has them at different sizes."""
@@ -281,3 +233,45 @@ def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
     found = [(step, preset) for step in catalog.steps() if origin(step) for preset in main_presets(step)]
     gains = [(step, preset, gain(record, preset, step.name)) for step, preset in found]
     return sorted(gains, key=lambda one: -one[2].value if one[2] else math.inf)
+
+
+# --- by the words of a page's marker, or of an expected value ---
+
+NAMED: dict[str, Callable[..., Figure | str | None]] = {
+    "ms": time, "ratio": speed_up, "across": across, "share": share, "floor": floor, "beside": beside,
+    "ceiling": ceiling, "perfma": per_multiply_add, "kernel": of_kernel, "counter": counter, "on": on, "worth": gain,
+}  # fmt: skip
+Shown = TypeVar("Shown", bound=Callable[..., Any])
+
+
+def kind(word: str, known: dict[str, Any] = NAMED) -> Callable[[Shown], Shown]:
+    """Register a function as the kind of marker that begins with ``word``."""
+
+    def register(function: Shown) -> Shown:
+        known[word] = function
+        return function
+
+    return register
+
+
+@functools.cache
+def load_kinds() -> None:
+    """Register the lessons' own kinds of figures and tables, of ``figures/kinds.py`` in their folders."""
+    for path in sorted(catalog.LESSONS.glob("*/figures/kinds.py")):
+        import_module(f"lessons.{path.parents[1].name}.figures.kinds")
+
+
+def named(word: str, record: Record, code: MachineCode, words: Sequence[str], known: Any = NAMED) -> Any:
+    """What the kind's function makes of a marker's words; it takes ``record`` or ``code`` before them if needed.
+    Raises ValueError at an unknown kind, and at too many or too few words."""
+    load_kinds()
+    if word not in known:
+        raise ValueError(f"kind {word!r} is unknown: kinds are {', '.join(known)}")
+    given = {"record": record, "code": code}
+    parameters = inspect.signature(known[word])
+    before = [given[name] for name in parameters.parameters if name in given]
+    try:
+        parameters.bind(*before, *words)
+    except TypeError:
+        raise ValueError(f"{word} {' '.join(words)}: must be {word}{parameters}") from None
+    return known[word](*before, *words)

@@ -1,4 +1,4 @@
-"""The tables of pages: ``<!-- table: KIND WORDS -->`` is written by the function registered for its kind.
+"""The tables of pages: ``<!-- table: KIND WORDS -->`` is written by its kind's function in :data:`TABLES`.
 
 It takes ``record`` or ``code`` if it needs one, then the words. It raises UnmeasuredError where there is nothing.
 """
@@ -18,10 +18,9 @@ from common.records import current, records
 from common.records.entries import Entry, MachineCode, PeerRow, StepRow
 from common.records.records import Record
 from common.report import figures
-from common.report.figures import Figure, kind, presets_in
+from common.report.figures import Figure, presets_in
 from common.report.table import OLDER, Table
 
-TABLES: dict[str, Callable[..., Table | str]] = {}
 PEERS = {
     "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
     "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
@@ -35,7 +34,6 @@ class UnmeasuredError(Exception):
     """Nothing was measured of what a table shows: of what."""
 
 
-@kind("ladder", TABLES)
 def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     """Every step (of the lesson), the libraries, the floor."""
     steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
@@ -100,7 +98,6 @@ def cells(
     return found
 
 
-@kind("times", TABLES)
 def times(record: Record, *words: str) -> Table:
     """``PRESET ... STEP ...``: ms of the steps on each preset, of the FP32 libraries, and the floor."""
     presets, names = presets_in(words)
@@ -131,7 +128,6 @@ def times(record: Record, *words: str) -> Table:
     return Table(header, rows, note + _medians(record, presets, {*names, *peers}))
 
 
-@kind("layers", TABLES)
 def across_layers(record: Record, step: str) -> Table:
     """One step on each layer that it is timed on, beside the library."""
     found = catalog.find(step)
@@ -165,7 +161,6 @@ def matrix(problem: Problem) -> tuple[int, int, int]:
     return math.prod(problem.output_shape) // columns, columns, problem.reduction
 
 
-@kind("ceilings", TABLES)
 def ceilings(record: Record, *slugs: str) -> Table:
     """``[SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
     if not record.ceilings:
@@ -184,7 +179,6 @@ def ceilings(record: Record, *slugs: str) -> Table:
 # --- machine code ---
 
 
-@kind("code", TABLES)
 def instructions(code: MachineCode, *words: str) -> Table:
     """``[PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
     presets, names = presets_in(words)
@@ -207,7 +201,6 @@ def instructions(code: MachineCode, *words: str) -> Table:
     return Table(header, rows, note)
 
 
-@kind("compilers", TABLES)
 def compilers(record: Record, code: MachineCode) -> Table:
     """Each step's multiply loop by numba-cuda and by its successor, and its times by both on the record's card."""
     others = successor.load(records.RESULTS)
@@ -267,7 +260,6 @@ _COUNTERS = {
 _UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "dram_pct")
 
 
-@kind("profile", TABLES)
 def profile(record: Record, *words: str) -> Table:
     """``PRESET ... STEP ... COUNTER ...``: hardware counters of each step's main kernel."""
     presets, rest = presets_in(words)
@@ -297,7 +289,6 @@ def _limiter(record: Record, preset: str, step: str) -> str:
     return f"{_COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
 
 
-@kind("worth", TABLES)
 def worth(record: Record, *slugs: str) -> Table:
     """``[SLUG ...]``: every step beside the one it grew from, by gain, on further cards, too, by their records'
     names; and what warps waited for, before and now."""
@@ -331,7 +322,6 @@ def _factor(card: Record, preset: str, step: str, before: str) -> str:
     return aged(said, any(current.older(row, name) for name in (before, step) if (row := card.row(preset, name))))
 
 
-@kind("problems", TABLES)
 def presets() -> Table:
     """The timed presets, their work and least traffic."""
     ladders = {step.ladder for step in catalog.steps()}
@@ -386,3 +376,9 @@ def _medians(record: Record, presets: Iterable[str], names: Iterable[str]) -> st
     """Where the rows of these names were timed; nothing without one."""
     shown = [row for preset in presets for name, row in record.rows(preset).items() if name in names]
     return f" Median on one {machine(record, shown)}." if shown else ""
+
+
+TABLES: dict[str, Callable[..., Table]] = {
+    "ladder": ladder, "times": times, "layers": across_layers, "ceilings": ceilings, "code": instructions,
+    "compilers": compilers, "profile": profile, "worth": worth, "problems": presets,
+}  # fmt: skip

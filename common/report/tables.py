@@ -94,7 +94,7 @@ def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     """A preset's rows for the given steps, and the libraries', as another card's record has them."""
     found = kinds.rows_of(record, preset, steps)
     note = f"Median on one {kinds.machine(record, record.rows(preset).values())}."
-    return replace(found, title=f"{preset}, recorded on {record.title}", note=note)
+    return replace(found, title=f"{preset}, recorded on {record.gpu_name}", note=note)
 
 
 def swept(title: str, points: list[Point], shipped: Tile) -> Table:
@@ -243,7 +243,6 @@ def agreement(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] =
     return Table(header, rows, "\n\n".join([_OF_ALL, *said]), optional=["shape"])
 
 
-@figures.kind("agreement", kinds.TABLES)
 def agreed(record: Record) -> Table:
     """What the hardware counts of each kernel, over what the tracer counts."""
     found = record.data.agreement
@@ -254,7 +253,6 @@ def agreed(record: Record) -> Table:
     return replace(made, note=f"{made.note}\n\nRead with Nsight Compute on one {where}.")
 
 
-@figures.kind("simulator", kinds.TABLES)
 def simulator() -> Table:
     """What Numba's simulator, the tracer and compute-sanitizer show of the programs of tests/trace/programs."""
     path = records.RESULTS / "programs" / "simulator.json"
@@ -296,3 +294,6 @@ def _seen(programs: Iterable[dict[str, Any]], tool: str) -> list[tuple[str, bool
         passes = ran["ended"] in silent if "ended" in ran else not ran["faults"]
         found.append((one["kind"], passes, ran["seconds"]))
     return found
+
+
+kinds.TABLES |= {"agreement": agreed, "simulator": simulator}
