@@ -14,13 +14,8 @@ import msgspec
 from common.book import STATIC
 from common.catalog import catalog
 from common.catalog.catalog import Step
-from common.report.traces import Kept
+from common.report.traces import UNITS, Kept
 
-UNITS = {
-    "shared": "wavefronts of shared memory",
-    "global": "sectors of global memory",
-    "constant": "reads of constant memory",
-}
 _FEW = 1e-4  # fewer loads for a multiply-add are an engine's, which moves whole tiles
 _OF_THE_TEXT = (
     "The counts are those of the Python as it is written, before the compiler merges loads or keeps in registers "
@@ -48,12 +43,12 @@ def sentences(shown: Shown) -> str:
     kernels, main = trace["kernels"], trace["kernels"][trace["main"]]
     blocks = [math.prod(kernel["grid"]) / kernel["blocks"] for kernel in kernels]
     parts = []
-    for space, unit in UNITS.items():
+    for space in ("shared", "global", "constant"):
         count: float = moved(main, space)
         if main["fma"]:
             total = sum(moved(kernel, space) * times for kernel, times in zip(kernels, blocks, strict=True))
             count = 1000 * total / (main["fma"] * blocks[trace["main"]])
-        parts += [f"{number(count)} {unit}"] * bool(count)
+        parts += [f"{number(count)} {UNITS[space].split()[0]} of {space} memory"] * bool(count)
     said = " and ".join(parts) or "nothing from memory"
     together = f", its {len(kernels)} kernels together" if len(kernels) > 1 else ""
     text = f"A thousand multiply-adds of {name} take {said}{together}."

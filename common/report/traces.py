@@ -24,7 +24,7 @@ from common.trace.messages import Traced, TracedAccess, TracedKernel, TracedRequ
 FOLDER = catalog.ROOT / "results" / "traces"
 KEPT = 12  # requests of each access
 TICKS = 120  # of a pipeline
-_MEMORIES = ("global", "shared", "constant")
+UNITS = {"global": "sectors of 32 bytes", "shared": "wavefronts", "constant": "reads"}  # of what a memory moves
 NO_FAULT = "nothing out of bounds, no race, no uninitialised value stored"
 
 
@@ -54,7 +54,7 @@ def of(found: Traced, at: Problem | str) -> Kept:
 
 
 def _kernel(kernel: TracedKernel) -> Kept:
-    loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in _MEMORIES}
+    loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in UNITS}
     return {
         "name": kernel.name,
         "file": store.shown(Path(kernel.file)),
@@ -64,7 +64,7 @@ def _kernel(kernel: TracedKernel) -> Kept:
         "accesses": [
             {key: getattr(one, key) for key in _ACCESS} | {"seen": [_request(one, request) for request in one.seen]}
             for one in kernel.accesses
-            if one.space in _MEMORIES
+            if one.space in UNITS
         ],
         "faults": [{"line": fault.line, "text": fault_sentence(fault)} for fault in kernel.faults],
         "pipeline": [[getattr(span, key) for key in _SPAN] for span in kernel.pipeline if span.start < TICKS],
@@ -184,7 +184,7 @@ def comparison(traces: dict[str, Traced]) -> str:
     if not (before and after):
         return f"{second if before else first} has no float32 multiply-add: its loads cannot be compared."
     parts = []
-    for memory in _MEMORIES:
+    for memory in UNITS:
         was, now = before[memory], after[memory]
         if was:
             parts.append(f"{now / was:#.3g} of {first}'s {memory} loads")
@@ -195,11 +195,6 @@ def comparison(traces: dict[str, Traced]) -> str:
 
 # --- for the terminal: tables ---
 
-_SPACES = {
-    "global": ("global memory, in sectors of 32 bytes", "sectors"),
-    "shared": ("shared memory, in wavefronts", "wavefronts"),
-    "constant": ("constant memory, in reads", "reads"),
-}
 _VERBS = {
     "read": "read", "write": "write", "copy": "copy", "atomic": "update", "tma": "TMA load", "tma store": "TMA store",
     "wgmma": "wgmma",
@@ -215,9 +210,9 @@ def traced(kernel: TracedKernel) -> list[Table]:
         where = f"the cluster of {kernel.blocks} that begins with {where}"
     title = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
     found: list[Table] = []
-    for space, (memory, unit) in _SPACES.items():
+    for space, unit in UNITS.items():
         if accesses := [access for access in kernel.accesses if access.space == space]:
-            found.append(_accesses(title + memory, accesses, unit))
+            found.append(_accesses(f"{title}{space} memory, in {unit}", accesses, unit.split()[0]))
             title = ""
     rows = []
     for space, cells in kernel.per_fma.items():
@@ -255,7 +250,7 @@ def _point(point: tuple[int, ...]) -> str:
 
 _DEAR = 1.5  # times what it had to move: an access is told from there on
 _TOLD = 8  # accesses
-_WASTED = {"global": ("not coalesced", "sectors of 32 bytes"), "shared": ("bank conflicts", "wavefronts")}
+_WASTED = {"global": "not coalesced", "shared": "bank conflicts"}
 
 
 def summary(kernel: TracedKernel) -> str:
@@ -275,9 +270,8 @@ def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
     ]
     lines = []
     for _, file, one in sorted(found, key=lambda each: -each[0])[:_TOLD]:
-        why, unit = _WASTED[one.space]
         verb = "reads" if one.op in ("read", "copy") else "writes"
-        each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
-        lines.append(f"{file}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}")
+        each = f"{one.per_request:.1f} {UNITS[one.space]} a request where {one.ideal_per_request:.1f} would do"
+        lines.append(f"{file}, line {one.line}: {verb} {one.array}, {_WASTED[one.space]}: {each}\n    {one.text}")
     more = len(found) - len(lines)
     return [*lines, f"... and {more} more such accesses"] if more else lines

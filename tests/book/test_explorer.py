@@ -38,7 +38,7 @@ def test_the_page_s_data_are_the_trace_s(name):
     assert data["sources"][store.shown(step.path)] == step.path.read_text().splitlines()
     assert [kernel["name"] for kernel in data["trace"]["kernels"]] == [kernel.name for kernel in found.kernels]
     for told, kernel in zip(data["trace"]["kernels"], found.kernels, strict=True):
-        sums = dict.fromkeys(explorer.UNITS, 0)
+        sums = dict.fromkeys(traces.UNITS, 0)
         for access in told["accesses"]:
             sums[access["space"]] += access["moved"]
         expected = {space: sum(a.moved for a in kernel.accesses if a.space == space) for space in sums}
