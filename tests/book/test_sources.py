@@ -4,8 +4,10 @@ import re
 
 import pytest
 
-from common.book import sources
 from common.catalog import catalog
+
+pytest.importorskip("sphinx")
+from common.book import book
 
 
 @pytest.fixture
@@ -22,12 +24,12 @@ def folder(tmp_path):
 @pytest.fixture
 def staged(folder, monkeypatch):
     """Stage a README; returns its text, and the folder of the sources."""
-    monkeypatch.setattr(sources, "steps", dict)
+    monkeypatch.setattr(book, "steps", dict)
 
     def staged(text):
         (folder / "README.md").write_text(text)
         to = folder / "to"
-        sources.stage(to, folder)
+        book.stage(to, folder)
         return (to / "index.md").read_text().partition("\n```{toctree}")[0], to
 
     return staged
@@ -59,7 +61,7 @@ def test_a_link_to_nothing_names_page_and_line(staged):
 
 
 def test_every_step_has_a_page_in_its_lessons_navigation(tmp_path):
-    sources.stage(tmp_path)
+    book.stage(tmp_path)
     for step in catalog.steps():
         path = step.path.relative_to(catalog.ROOT)
         page = (tmp_path / path.with_suffix(".code.md")).read_text()
@@ -72,7 +74,7 @@ def test_every_step_has_a_page_in_its_lessons_navigation(tmp_path):
 
 def test_pages_are_those_of_the_checkout(tmp_path):
     """But for its links, a page is as it was: it reads on GitHub as here."""
-    sources.stage(tmp_path)
+    book.stage(tmp_path)
     strip = re.compile(r"\]\([^)]*\)|\[|\]")
     for page in catalog.ROOT.glob("lessons/*/*.md"):
         place = page.relative_to(catalog.ROOT)
