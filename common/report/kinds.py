@@ -6,7 +6,7 @@ It takes ``record`` or ``code`` if it needs one, then the words. It raises Unmea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from common.catalog import catalog, problems
@@ -42,11 +42,9 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     return replace(rows_of(record, preset, steps, lesson), note=_footnote(record, preset))
 
 
-def rows_of(
-    record: Record, preset: str, steps: Sequence[Step], lesson: str = "", notes: Mapping[str, str] | None = None
-) -> Table:
-    """The steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by step.
-    Speed-ups count from the first step of the preset, and from the one before, or beside which an experiment is."""
+def rows_of(record: Record, preset: str, steps: Sequence[Step], lesson: str = "") -> Table:
+    """The steps that have rows, of one lesson or of all, and the libraries. Speed-ups count from the first step of
+    the preset, and from the one before, or beside which an experiment is."""
     rows = record.rows(preset)
     first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
     previous, found = first, []
@@ -56,8 +54,7 @@ def rows_of(
         before = step.predecessor or "" if step.experiment else previous
         if step.lesson == (lesson or step.lesson):
             older = bool(record.data.runs) and current.older(rows[step.name], step.name)  # without: just now
-            note = (notes or {}).get(step.name, "")
-            found.append((aged(f"`{step.name}`", older), cells(record, preset, step.name, first, before, note)))
+            found.append((aged(f"`{step.name}`", older), cells(record, preset, step.name, first, before)))
         previous = previous if step.experiment else step.name
     for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
@@ -72,13 +69,11 @@ def rows_of(
     return Table(header, body, optional=(HEADER[2], *OPTIONAL))
 
 
-def cells(
-    record: Record, preset: str, name: str, first: str = "", previous: str = "", note: str = ""
-) -> dict[str, str]:
+def cells(record: Record, preset: str, name: str, first: str = "", previous: str = "") -> dict[str, str]:
     """Cells of a row, as far as known, by the titles of their columns. Speed-ups count from the rows ``first`` and
-    ``previous``, if of the same size. Behind the time stand extents that most rows do not have, and the ``note``."""
+    ``previous``, if of the same size. Behind the time stand extents that most rows do not have."""
     row, usual = record.rows(preset)[name], record.usual(preset).shape()
-    behind = " ".join([*(f"{key}={n}" for key, n in row.shape.items() if usual.get(key) != n), *[note] * bool(note)])
+    behind = " ".join(f"{key}={extent}" for key, extent in row.shape.items() if usual.get(key) != extent)
     median, low, high = map(figures.milliseconds, (row.timing.median_ms, row.timing.p20_ms, row.timing.p80_ms))
     found = {"ms": f"{median} ({behind})" if behind else median, "p20–p80": f"{low}–{high}"}
     for title, other in (("× first", first), ("× previous", previous)):

@@ -72,7 +72,7 @@ def _coloured(status: str, what: str = "", why: str = "") -> Text:
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
     """Times and rates of one preset's right outcomes; those of the ``slow`` steps have their clock behind them."""
     preset, size = str(outcomes[0].preset), outcomes[0].problem
-    record, rows, notes = records.nothing(), dict[str, Row](), dict[str, str]()
+    record, rows, clocks = records.nothing(), dict[str, Row](), dict[str, str]()
     record.data.ceilings = entries.Ceilings(**asdict(ceilings))
     for one in outcomes:
         if one.status == "right":
@@ -81,13 +81,14 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
                 source="", shape=one.problem.shape(), timing=one.time, prepare_ms=one.prepare_ms or None,
                 workspace_bytes=0, precision=precision, beside=one.beside,
             )  # fmt: skip
-            notes |= {one.step.name: f"at {one.time.sm_mhz} MHz"} if one.step.name in slow else {}
+            clocks[f"`{one.step.name}`"] = f" (at {one.time.sm_mhz} MHz)" if one.step.name in slow else ""
     if rows:
         record.data.rows[preset] = rows
         size = record.usual(preset)
     steps = [step for step in catalog.everything() if step.ladder == outcomes[0].step.ladder]
-    found = kinds.rows_of(record, preset, steps, notes=notes)
-    return replace(found, title=f"{preset}: {size} on {gpu}")
+    found = kinds.rows_of(record, preset, steps)
+    body = [[name, f"{ms}{clocks.get(str(name), '')}", *others] for name, ms, *others in found.rows]
+    return replace(found, rows=body, title=f"{preset}: {size} on {gpu}")
 
 
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
