@@ -189,9 +189,6 @@ PARTS = {
     "sanitizer": Part(lambda _, steps, __: [(step,) for step in steps], _is_sanitized, _sanitize, together=4),
     "compilers": Part(_compilers, _held("compilers"), _time_compilers),
     "agreement": Part(
-        lambda _, steps, __: [(step, at) for step in steps for at in trace.shapes(step)],
-        _held("agreement", True),
-        _agree,
-        together=4,
+        lambda _, steps, __: [(s, at) for s in steps for at in trace.shapes(s)], _held("agreement", True), _agree, 4
     ),
 }
