@@ -35,11 +35,19 @@ class UnmeasuredError(Exception):
 
 
 def ladder(record: Record, preset: str, lesson: str = "") -> Table:
-    """Every step (of the lesson), the libraries, the floor."""
+    """Every step (of the lesson) and the libraries; below, what ran, the floors, the libraries' versions, and where."""
     steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
-    if not record.rows(preset):
+    rows = record.rows(preset)
+    if not rows:
         raise UnmeasuredError(preset)
-    return replace(rows_of(record, preset, steps, lesson), note=_footnote(record, preset))
+    note = f"`{preset}`: {ran(record.usual(preset), preset)}."
+    for i, (name, one) in enumerate(record.floors(preset)):
+        note += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
+        note += "." if i else f", set by {one.floor_kind}."
+    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
+    note += f" Libraries: {'; '.join(versions)}." if versions else ""
+    note += f" Median on one {machine(record, rows.values())}."
+    return replace(rows_of(record, preset, steps, lesson), note=note)
 
 
 def rows_of(record: Record, preset: str, steps: Sequence[Step], lesson: str = "") -> Table:
@@ -339,18 +347,6 @@ def _text(found: Figure | str | None) -> str:
 def aged(text: str, older: bool) -> str:
     """With the mark of what was measured on older code, if it was."""
     return f"{text} {OLDER}" if older else text
-
-
-def _footnote(record: Record, preset: str) -> str:
-    """What ran, the floors, the libraries, and where."""
-    rows = record.rows(preset)
-    said = f"`{preset}`: {ran(record.usual(preset), preset)}."
-    for i, (name, one) in enumerate(record.floors(preset)):
-        said += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
-        said += "." if i else f", set by {one.floor_kind}."
-    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
-    said += f" Libraries: {'; '.join(versions)}." if versions else ""
-    return f"{said} Median on one {machine(record, rows.values())}."
 
 
 def ran(problem: Problem, preset: str) -> str:

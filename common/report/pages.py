@@ -34,8 +34,11 @@ _SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
 def pages() -> list[Path]:
     """Every page that may hold a table: the first one, those beside the lessons, and all in their folders."""
-    beside, within = (sorted(catalog.LESSONS.glob(pattern)) for pattern in ("*.md", "*/*.md"))
-    return [catalog.ROOT / "README.md", *beside, *within]
+    return [
+        catalog.ROOT / "README.md",
+        *sorted(catalog.LESSONS.glob("*.md")),
+        *sorted(catalog.LESSONS.glob("*/*.md")),
+    ]
 
 
 def rendered(text: str, record: Record | None, code: MachineCode) -> str:
