@@ -35,7 +35,7 @@ class UnmeasuredError(Exception):
 
 
 def ladder(record: Record, preset: str, lesson: str = "") -> Table:
-    """Every step (of the lesson) and the libraries; below, what ran, the floors, the libraries' versions, and where."""
+    """Every step (of the lesson) and the libraries; below, what ran, the floors, versions, and where."""
     steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
     rows = record.rows(preset)
     if not rows:
@@ -118,11 +118,9 @@ def times(record: Record, *words: str) -> Table:
             if name in peers:
                 timed = {step: known[step].timing.median_ms for step in names if step in known}
                 before = min(timed, key=timed.__getitem__, default="")
-            cells += [aged(_text(figures.time(record, preset, name)), current.older(known.get(name), name))]
-            cells += [
-                _text(figures.speed_up(record, preset, before, name)),
-                _text(figures.share(record, preset, name)),
-            ]
+            ms, faster = figures.time(record, preset, name), figures.speed_up(record, preset, before, name)
+            cells += [aged(_text(ms), current.older(known.get(name), name)), _text(faster)]
+            cells.append(_text(figures.share(record, preset, name)))
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
     rows.append(["*floor*", *(cell for floor in floors for cell in (_text(floor), "", "100"))])
@@ -322,7 +320,7 @@ def _factor(card: Record, preset: str, step: str, before: str) -> str:
     """How many times as fast a step is as the one before, marked where it is a loss, or one of the times older."""
     gain = figures.gain(card, preset, step)
     said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
-    return aged(said, any(current.older(row, name) for name in (before, step) if (row := card.row(preset, name))))
+    return aged(said, any(current.older(card.row(preset, name), name) for name in (before, step)))
 
 
 def presets() -> Table:
