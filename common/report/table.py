@@ -98,10 +98,11 @@ def terminal(table: Table, width: int) -> Drawn:
         if name in least and _total(least) > width:
             dropped.append(name)
             del least[name]
-    gap = 1 if _total(least) > width else 2
+    tight = _total(least) > width
     drawn = Drawn(
         title=escape(table.title) or None, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD,
-        show_header=any(name.strip() for name in least), show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0),
+        show_header=any(name.strip() for name in least), show_edge=not tight, pad_edge=False,
+        padding=(0, 0 if tight else 1, 0, 0),
     )  # fmt: skip
     for name, room in least.items():
         left = name == table.header[0] or name in table.left
@@ -125,8 +126,8 @@ def _plain(text: str) -> str:
 
 
 def _total(columns: dict[str, int]) -> int:
-    """Of a table's columns, with two blanks between them."""
-    return sum(columns.values()) + 2 * len(columns) - 2
+    """Of a table's columns, with two blanks between them, and one at each edge."""
+    return sum(columns.values()) + 2 * len(columns)
 
 
 def _least(title: str, cells: Sequence[Cell], may_break: bool) -> int:
