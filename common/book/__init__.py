@@ -2,9 +2,8 @@
 
 Module by module:
 
-    book          the build with Sphinx, steps as links
+    book          what the book is built from; the build with Sphinx, steps as links
     explorer      a trace as a page, and what it costs, in sentences; the book's such pages
-    sources       what the book is built from
 """
 
 from pathlib import Path

@@ -15,7 +15,7 @@ from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
 from common.records import records
 from common.records.records import Record
-from common.report import agreement, tables, traces
+from common.report import tables, traces
 from common.trace import trace
 
 _OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
@@ -102,7 +102,7 @@ def trace_steps(options: argparse.Namespace) -> int:
     found = list(console.progress("trace", trace.results(tasks), steps))
     taken = list(zip(steps, shapes, found, strict=True))
     if options.html is not None:
-        shown = [(step, traces.of(one, at), options.file or step.path) for step, at, one in taken]
+        shown = [(options.file.name if options.file else step.name, traces.of(one, at)) for step, at, one in taken]
         verdicts.write_page(shown, options)
     compared = "" if alone else traces.comparison({step.name: one for step, _, one in taken})
     if options.json:
@@ -125,5 +125,5 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        console.say().print(agreement.table(found, steps))
+        console.say().print(tables.agreement(found, steps))
     return RIGHT

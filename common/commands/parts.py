@@ -19,9 +19,10 @@ from common.machine_code import successor
 from common.records import current, records
 from common.records.entries import Accuracy, Compilers, Epilogues, Profile, Sanitized
 from common.records.records import Record
-from common.report import agreement, figures, pages
+from common.report import figures, pages, tables
 from common.report.table import Table
 from common.timing import measuring, timing, tools
+from common.trace import trace
 from common.trace.state import TraceError
 
 _FAILURES = (run.DeviceError, tools.ToolError, TraceError, TimeoutError)
@@ -136,9 +137,9 @@ def _profile(pairs: Pairs, record: Record) -> None:
 
 def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:
     """Count what the tracer counts with the hardware's counters, too."""
-    for step, problem, entry in console.progress("trace", agreement.refresh(pairs), pairs):
+    for step, problem, entry in console.progress("trace", tables.count_both(pairs), pairs):
         record.keep("agreement", step.name, {str(problem): entry})
-        console.say().print(agreement.table({step.name: {str(problem): entry}}, [step]))
+        console.say().print(tables.agreement({step.name: {str(problem): entry}}, [step]))
 
 
 def _is_sanitized(record: Record, item: tuple[Step]) -> bool:
@@ -187,5 +188,7 @@ PARTS = {
     "counters": Part(_counters, _held("profile"), _profile, together=4),  # a profiled process takes seconds to start
     "sanitizer": Part(lambda _, steps, __: [(step,) for step in steps], _is_sanitized, _sanitize, together=4),
     "compilers": Part(_compilers, _held("compilers"), _time_compilers),
-    "agreement": Part(lambda _, steps, __: agreement.cases(steps), _held("agreement", True), _agree, together=4),
+    "agreement": Part(
+        lambda _, steps, __: [(s, at) for s in steps for at in trace.shapes(s)], _held("agreement", True), _agree, 4
+    ),
 }

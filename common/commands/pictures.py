@@ -13,8 +13,9 @@ from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.records import records
-from common.report import pages, tasks
-from common.report.tasks import Draw, DrawResult
+from common.report import pages
+from common.report.pages import Draw
+from common.run.messages import Answer
 
 BOOK = catalog.ROOT / ".workbook" / "book"
 _WORK = cache.FOLDER / "book"  # what is unchanged
@@ -34,9 +35,9 @@ def charts(options: argparse.Namespace) -> int:
 def redraw(fresh: bool, shipped: bool = False) -> int:
     """Draw what changed of the user's or the shipped records, and write a page of tables for each; the exit code."""
     folder, code = arguments.folder(shipped), RIGHT
-    wanted = tasks.stale(shipped, fresh)
-    console.say_kept(len(tasks.units(shipped)) - len(wanted), "sets of charts")
-    for unit, result in console.progress("charts", tasks.draw(wanted), wanted, _drawn_line) if wanted else ():
+    wanted = pages.stale(shipped, fresh)
+    console.say_kept(len(pages.units(shipped)) - len(wanted), "sets of charts")
+    for unit, result in console.progress("charts", pages.draw(wanted), wanted, _drawn_line) if wanted else ():
         if result.status != "right":
             console.blame(f"{unit.name}: not drawn: {result.message}")
             code = WRONG
@@ -44,14 +45,14 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
         summary = folder / f"{record.slug}.md"
         store.write(summary, pages.summary(record))
         charts = f"{store.shown(folder)}/charts/{record.slug}/"
-        console.tell(f"{record.title}: charts in {charts}, tables in {store.shown(summary)}")
+        console.tell(f"{record.gpu_name}: charts in {charts}, tables in {store.shown(summary)}")
     return code
 
 
-def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
-    """``nvidia-h200 gemm: 8 drawn, 2.1 s``."""
+def _drawn_line(entry: tuple[Draw, Answer]) -> str:
+    """``results/nvidia-h200.json gemm: 2.1 s``."""
     unit, result = entry
-    return f"{unit.name} {unit.ladder}: {len(result.files)} drawn, {result.seconds or 0.0:.1f} s"
+    return f"{store.shown(Path(unit.name))} {unit.ladder}: {result.seconds or 0.0:.1f} s"
 
 
 def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> None:

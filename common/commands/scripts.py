@@ -16,7 +16,6 @@ from typing import TextIO
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog.catalog import Step
 from common.commands import console, verdicts
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND, Fault
@@ -42,9 +41,7 @@ def run_script(options: argparse.Namespace) -> int:
     if options.html is not None:
         kernels = [kernel for kernel in found.kernels if Path(kernel.file).is_file()]
         if kernels:
-            nobody = Step(path.stem, "", "gemm", None, Path(), path.name, experiment=True)
-            trace = traces.of(Traced("", {}, kernels), path.name)
-            verdicts.write_page([(nobody, trace, path.resolve())], options)
+            verdicts.write_page([(path.name, traces.of(Traced("", {}, kernels), path.name))], options)
         else:
             console.warn(f"{options.html}: not written, as no kernel of a file ran")
     code, told, lines = _report(path, found)

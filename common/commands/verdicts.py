@@ -119,11 +119,11 @@ def print_complaints(outcomes: list[Outcome]) -> None:
         (console.complain if outcome.status in ("refused", "unusable") else console.tell)(text)
 
 
-def write_page(found: list[tuple[Step, Kept, Path]], options: argparse.Namespace) -> None:
-    """Write traces of files, in their steps' places, as the interactive page that ``--html`` names."""
+def write_page(found: list[tuple[str, Kept]], options: argparse.Namespace) -> None:
+    """Write traces, each with its step's or file's name, as the interactive page that ``--html`` names."""
     from common.book import explorer
 
-    store.write(options.html, explorer.page([explorer.Shown(*one) for one in found]))
+    store.write(options.html, explorer.page(found))
     console.tell(f"written: {escape(str(options.html))}", options=options)
 
 

@@ -82,11 +82,6 @@ class Record:
         return self.data.gpu.name
 
     @property
-    def title(self) -> str:
-        """The card's name, and whether the record is shipped: a user's own may be of the same card."""
-        return f"{self.gpu_name}, shipped" if self.folder == RESULTS else self.gpu_name
-
-    @property
     def ceilings(self) -> entries.Ceilings | None:
         return self.data.ceilings
 
@@ -131,7 +126,8 @@ class Record:
         return self.data.profile.get(preset, {}).get(name)
 
     def row(self, preset: str, name: str) -> Row | None:
-        return self.rows(preset).get(name)
+        """Of a step, or of a library, whose name may have hyphens for blanks."""
+        return self.rows(preset).get(name.replace("-", " "))
 
     def rows(self, preset: str) -> dict[str, Row]:
         return self.data.rows.get(preset, {})
@@ -147,6 +143,12 @@ class Record:
     def usual(self, preset: str) -> Problem:
         """The size at which most of a measured preset's rows ran."""
         return statistics.mode(self.problem(preset, row) for row in self.rows(preset).values())
+
+    def usual_rows(self, preset: str) -> dict[str, Row]:
+        """Those of that size."""
+        return {
+            name: row for name, row in self.rows(preset).items() if self.problem(preset, row) == self.usual(preset)
+        }
 
     def derive(self, preset: str, row: Row) -> Derived | None:
         """Rates and the share of the floor; None without measured ceilings."""
@@ -216,10 +218,9 @@ def rounds_operands(name: str) -> bool:
     return name.endswith("TF32")
 
 
-def all_records(folder: Path | None = None) -> Iterator[Record]:
-    """Every GPU's record in ``folder`` (default: the user's own, then the shipped); raises RecordError."""
-    for one in [folder] if folder else [OWN, RESULTS]:
-        yield from map(Record.load, files(one))
+def all_records(folder: Path) -> Iterator[Record]:
+    """Every GPU's record in ``folder``; raises RecordError."""
+    return map(Record.load, files(folder))
 
 
 def files(folder: Path) -> list[Path]:

@@ -5,12 +5,10 @@ A lesson's own tables, charts and pictures lie in its folder ``figures``: ``kind
     figures       single numbers, each as it is shown; how libraries compute; what each step's idea was worth
     table         a table, as Markdown and on a terminal
     kinds         the tables that pages name
-    pages         tables and figures inside Markdown pages
-    tables        tables that commands print, of what kernels became too
+    tables        tables that commands print; the tracer's counts beside the hardware's
     canvas        the look of every picture, and its files
     cells         what pictures of cells, spans and words are made of
     charts        charts of records
-    agreement     the tracer's counts beside the hardware's; the tracer beside other tools
     traces        a trace in tables and sentences; every step's, as the book shows it
-    tasks         what is drawn, by several processes, and only if it changed
+    pages         tables and figures inside Markdown pages; what is drawn anew, by several processes
 """

@@ -115,11 +115,14 @@ def footnote(figure: Figure, text: str, share: float, y: float = 0.01, size: flo
     engine.set(rect=(0, share, 1, 1 - share))
 
 
-def plain_log_ticks(axis: Any, limits: tuple[float, float]) -> None:
-    """Ticks at 1, 2 and 5 of each decade, written plainly; only 1 when there are many decades."""
+def log_scale(axes: Any, axis: str, low: float, high: float) -> None:
+    """The axis, x or y, logarithmic between these; ticks at 1, 2 and 5 of each decade, written plainly; only 1 when
+    there are many decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    few = limits[1] / limits[0] < 1e3
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.set(**{f"{axis}scale": "log"})
+    axes.set(**{f"{axis}lim": (low, high)})
+    one = axes.xaxis if axis == "x" else axes.yaxis
+    one.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 1e3 else (1,)))
+    one.set_minor_locator(NullLocator())
+    one.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

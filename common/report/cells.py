@@ -15,8 +15,7 @@ Pair = tuple[float, float]
 
 def frame(axes: Any, x_range: Pair, y_range: Pair, equal: bool = True) -> None:
     """What part of the plane is shown; ``equal``: a cell of 1 x 1 is a square."""
-    axes.set_xlim(*x_range)
-    axes.set_ylim(*y_range)
+    axes.set(xlim=x_range, ylim=y_range)
     if equal:
         axes.set_aspect("equal")
     axes.axis("off")
@@ -24,12 +23,12 @@ def frame(axes: Any, x_range: Pair, y_range: Pair, equal: bool = True) -> None:
 
 def box(
     axes: Any, x: float, y: float, width: float, height: float, face: str = "none", alpha: float = 1.0,
-    line: float = 1.0, edge: str | None = None,
+    line: float = 1.0, edge: str | None = None, zorder: float = 1,
 ) -> None:  # fmt: skip
     """A rectangle, of which ``alpha`` makes the face pale; lines wider than 1 are dark."""
     colour: Any = "none" if face == "none" else to_rgba(face, alpha)
-    edge = edge or (INK if line > 1 else MUTED)
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=edge, linewidth=line))
+    look = {"facecolor": colour, "edgecolor": edge or (INK if line > 1 else MUTED), "linewidth": line}
+    axes.add_patch(Rectangle((x, y), width, height, zorder=zorder, **look))
 
 
 def grid(
@@ -51,8 +50,7 @@ def outline(
     zorder: float = 1,
 ) -> None:  # fmt: skip
     """The lines of a rectangle."""
-    around = Rectangle((x, y), width, height, facecolor="none", edgecolor=colour, linewidth=line, zorder=zorder)
-    axes.add_patch(around)
+    box(axes, x, y, width, height, line=line, edge=colour, zorder=zorder)
 
 
 def arrow(axes: Any, start: Pair, stop: Pair, colour: str = INK) -> None:

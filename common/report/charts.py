@@ -28,6 +28,7 @@ USEFUL = ("gemm", "conv2d", "conv3d")  # ladders of which pages show what instru
 MARKERS = "osD^vPX<>*ph8dH"
 _BESIDE: dict[str, Any] = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
 SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, ORANGE, SKY, GREEN), strict=True))
+_ROOFS = {"multiply-adds": "fp32", "TF32 multiply-adds": "tf32"}  # precisions
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
 # What instructions are for; a class that is not named here is "other".
 MIX_COLOURS = {
@@ -62,50 +63,43 @@ def draw_worth(record: Record, folder: Path) -> list[Path]:
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
     """Draw the useful fraction of the steps of USEFUL from the machine-code record; returns the PNG files."""
-    return [
-        canvas.save(useful(code, ladder), folder / "machine-code" / f"useful-{ladder}")
-        for ladder in USEFUL
-        if any(step.ladder == ladder and records.code_kernels(code, step.name) for step in catalog.steps())
-    ]
+    known = {step.ladder for step in catalog.steps() if step.name in code.steps}
+    paths = {ladder: folder / "machine-code" / f"useful-{ladder}" for ladder in USEFUL if ladder in known}
+    return [canvas.save(useful(code, ladder), path) for ladder, path in paths.items()]
 
 
 def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order, by :func:`_gains`: ms on each, p20 to p80 as error bars; peers and the floor as lines.
     Steps that ran the same layer channels-last follow in another colour."""
     own, layer = _step_rows(record, preset), problems.CHANNELS_LAST.get(preset, "")
-    size, there = record.usual(preset).flops, record.rows(layer)
+    size, there, known = record.usual(preset).flops, record.rows(layer), signs()
     twins = [(step.name, there[step.name]) for step in catalog.steps() if step.name in there]
     twins = [(name, row) for name, row in twins if record.problem(layer, row).flops == size]
     rows = own + [(f"{name} (NHWC)", row) for name, row in twins]
     older = [current.older(row, name) for name, row in own + twins]
     gains, spread, one_ms, said = _gains(record, preset, rows)
     lines = _lines(record, preset)
-    most = max([*gains, *(one_ms / ms for _, ms, _, _ in lines)], default=1.0)
 
-    known = signs()
     explanations = any(name in known for name, _ in rows) + any(older)
     figure, axes = canvas.new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explanations)
     places = np.arange(len(rows))
-    colours = [SIGN_COLOURS.get(known.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * (len(rows) - len(own))
+    colours = [SIGN_COLOURS.get(known.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * len(twins)
     ends = {"ecolor": INK, "capsize": 3, "elinewidth": 1.2}
     axes.barh(places, gains, height=0.62, color=colours, xerr=spread, error_kw=ends)
     for place, gain, (_, row) in zip(places, gains, rows, strict=True):
         faster = f"{figures.times_as_fast(gain)}×  " if one_ms == rows[0][1].timing.median_ms else ""
         beside = row.beside if isinstance(row, StepRow) else None
         in_turn = f"  {beside.ratio:.2f}× {beside.peer}" if beside else ""
-        axes.annotate(
-            f"{faster}{figures.milliseconds(row.timing.median_ms)} ms{in_turn}",
-            (1.0, place), xycoords=("axes fraction", "data"), fontweight="bold", **_BESIDE,
-        )  # fmt: skip
+        text = f"{faster}{figures.milliseconds(row.timing.median_ms)} ms{in_turn}"
+        at = {"xy": (1.0, place), "xycoords": ("axes fraction", "data")}
+        axes.annotate(text, **at, fontweight="bold", **_BESIDE)
     for name, ms, colour, style in lines:
         label = f"{name}: {figures.milliseconds(ms)} ms"
         axes.axvline(one_ms / ms, color=colour, linestyle=style, linewidth=2, label=label, zorder=3)
     axes.set_yticks(places, [signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
-    axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xscale("log")
-    axes.set_xlim(min(0.8, 0.7 * min(gains)), most * 1.25)
-    canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
+    most = max([*gains, *(one_ms / ms for _, ms, _, _ in lines)])
+    canvas.log_scale(axes, "x", min(0.8, 0.7 * min(gains)), most * 1.25)
     canvas.gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(labelled(f"{said} (logarithmic)", (name for name, _ in rows), any(older)))
@@ -127,15 +121,14 @@ def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[An
     peers = {one.peer for one in besides}
     library = record.row(preset, peers.pop()) if len(besides) == len(rows) and len(peers) == 1 else None
     if library:
-        gains = np.array([one.ratio for one in besides])
-        ends = np.array([[one.ratio_p20, one.ratio_p80] for one in besides]).T
-        said = f"speed as a multiple of {besides[0].peer}'s, timed in turn with it"
-        return gains, np.abs(ends - gains), library.timing.median_ms, said
-    first = rows[0][1].timing.median_ms
-    gains = np.array([first / row.timing.median_ms for _, row in rows])
-    # a slow p80 is a low speed-up
-    ends = np.array([[first / row.timing.p80_ms, first / row.timing.p20_ms] for _, row in rows]).T
-    return gains, np.abs(ends - gains), first, f"speed-up over {rows[0][0]}"
+        one_ms, said = library.timing.median_ms, f"speed as a multiple of {besides[0].peer}'s, timed in turn with it"
+        found = [(one.ratio, one.ratio_p20, one.ratio_p80) for one in besides]
+    else:
+        one_ms, said = rows[0][1].timing.median_ms, f"speed-up over {rows[0][0]}"
+        times = [row.timing for _, row in rows]  # a slow p80 is a low speed-up
+        found = [(one_ms / one.median_ms, one_ms / one.p80_ms, one_ms / one.p20_ms) for one in times]
+    gains, *ends = np.array(found).T
+    return gains, np.abs(ends - gains), one_ms, said
 
 
 def useful(code: MachineCode, ladder: str) -> Figure:
@@ -146,9 +139,9 @@ def useful(code: MachineCode, ladder: str) -> Figure:
     for what, colour in MIX_COLOURS.items():
         axes.barh(0, 0, color=colour, label=what)
     for place, hot in enumerate(found.values()):
-        start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
-        for what, count in hot.mix.items():
-            mix[what if what in mix else "other"] += count
+        mix = {what: hot.mix.get(what, 0) for what in MIX_COLOURS}
+        mix["other"] += hot.total - sum(mix.values())
+        start = 0.0
         for what, count in mix.items():
             look = {"height": 0.66, "color": MIX_COLOURS[what], "edgecolor": PAPER, "linewidth": 0.6}
             axes.barh(place, count / hot.total, left=start, **look)
@@ -176,25 +169,23 @@ def roofline(record: Record, ladder: str) -> Figure:
     figure, axes = canvas.new_figure(9.6, 6.0)
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=True))
-    intensities, rates, older = [], [], set()
+    points, older = list[tuple[float, float]](), set[str]()
     for marker, preset in zip(MARKERS, presets, strict=False):
         for name, row in _step_rows(record, preset):
             if derived := record.derive(preset, row):
-                intensities.append(record.problem(preset, row).intensity)
-                rates.append(derived.gflops)
+                points.append((record.problem(preset, row).intensity, derived.gflops))
                 look = {"marker": marker, "color": colours[name], "markersize": 9, "markeredgecolor": INK}
-                axes.plot(intensities[-1], rates[-1], **look, markeredgewidth=0.7, linestyle="none", zorder=4)
+                axes.plot(*points[-1], **look, markeredgewidth=0.7, linestyle="none", zorder=4)
                 older |= {name} if current.older(row, name) else set()
         if record.rows(preset):
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
     for name in names:
         axes.plot([], [], color=colours[name], linewidth=6, label=signed(name, name in older))
     problem = problems.preset(presets[0])
-    peaks = {"multiply-adds": measured.peak(record.ceilings, problem)}
-    peaks["TF32 multiply-adds"] = measured.peak(record.ceilings, problem, "tf32")
+    peaks = {said: measured.peak(record.ceilings, problem, precision) for said, precision in _ROOFS.items()}
     roofs = {said: peak for said, peak in peaks.items() if peak}
-    ridges = [peak / bandwidth for peak in roofs.values()]
-    low, high = min([*intensities, *ridges]) / 3, max([*intensities, *ridges]) * 4
+    shown = [x for x, _ in points] + [peak / bandwidth for peak in roofs.values()]
+    low, high = min(shown) / 3, max(shown) * 4
     for said, peak in roofs.items():
         reach = np.array([low, peak / bandwidth, high])
         style = {"color": MUTED, "linestyle": "--"} if said.startswith("TF32") else {"color": INK, "zorder": 3}
@@ -202,12 +193,8 @@ def roofline(record: Record, ladder: str) -> Figure:
         above = {"xytext": (-4, 6), "textcoords": "offset points", "ha": "right", "fontsize": 10}
         axes.annotate(f"{said}: {peak / 1e3:.1f} TFLOP/s", (high, peak), **above)
     axes.text(low * 1.05, low * bandwidth * 2.5, f"copy: {bandwidth / 1e3:.2f} TB/s", fontsize=10)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(low, high)
-    axes.set_ylim(min([*rates, low * bandwidth]) / 2, max(roofs.values()) * 2)
-    canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
-    canvas.plain_log_ticks(axes.yaxis, axes.get_ylim())
+    canvas.log_scale(axes, "x", low, high)
+    canvas.log_scale(axes, "y", min([low * bandwidth, *(y for _, y in points)]) / 2, max(roofs.values()) * 2)
     canvas.gridded(axes)
     axes.set_xlabel(labelled("arithmetic intensity, FLOP per byte of least traffic", names, bool(older)))
     axes.set_ylabel("GFLOP/s")
@@ -232,9 +219,7 @@ def worth(record: Record) -> Figure:
     axes.axvline(1, color=INK, linewidth=1)
     axes.set_yticks([])
     axes.set_ylim(len(found) - 0.3, -0.7)
-    axes.set_xscale("log")
-    axes.set_xlim(min(0.8, 0.8 * found[-1][2].value), 3 * found[0][2].value)
-    canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
+    canvas.log_scale(axes, "x", min(0.8, 0.8 * found[-1][2].value), 3 * found[0][2].value)
     canvas.gridded(axes, "x")
     axes.set_xlabel("times as fast as the step it grew from (logarithmic)")
     days = {record.run_of(record.rows(preset)[step.name]).date for step, preset, _ in found}
@@ -277,19 +262,14 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
 
 def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
     """The preset's measured steps in ladder order, of the size at which most of it ran."""
-    found = _of_usual_size(record, preset)
+    found = record.usual_rows(preset)
     return [(step.name, found[step.name]) for step in catalog.steps() if step.name in found]
-
-
-def _of_usual_size(record: Record, preset: str) -> dict[str, Row]:
-    rows = record.rows(preset)
-    return {name: row for name, row in rows.items() if record.problem(preset, row) == record.usual(preset)}
 
 
 def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     """Label, ms, colour and line style of the peers and the floor."""
     lines = []
-    for name, row in sorted(_of_usual_size(record, preset).items()):
+    for name, row in sorted(record.usual_rows(preset).items()):
         if isinstance(row, PeerRow):
             look = (PURPLE, "--") if records.rounds_operands(name) else (VERMILION, "-")
             lines.append((figures.spoken(name, row), row.timing.median_ms, *look))

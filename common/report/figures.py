@@ -21,8 +21,7 @@ from common.records.records import Record
 from common.timing import tools
 
 ROOFLINES = ("gemm", "conv2d")  # ladders that have one
-FEWER = ("Winograd", "FFT", "fewer multiply-adds")
-"""How a library computes where that is not the definition's multiply-adds; the last where no name says how."""
+_FEWER = ("Winograd", "FFT")  # how a library computes where that is not the definition's multiply-adds
 # What a library's kernels are called when they compute so; the first that occurs in a name counts.
 _IMPLICIT = ("implicit_gemm", "scudnn", "implicit_convolve", "precomputed_convolve", "fprop", "dgrad", "wgrad")
 _METHODS = {
@@ -53,6 +52,13 @@ def milliseconds(value: float) -> str:
     return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
 
 
+def of(value: float | None, form: str | Callable[[float], str] = milliseconds) -> Figure | None:
+    """The figure, shown in that format or by that function; None is what has not been measured or compiled."""
+    if value is None:
+        return None
+    return Figure(value, format(value, form) if isinstance(form, str) else form(value))
+
+
 def times_as_fast(ratio: float) -> str:
     """Three significant digits, as of a speed-up."""
     return f"{ratio:#.3g}".rstrip(".")
@@ -63,10 +69,178 @@ def versions(packages: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
 
 
-# --- single figures: None is what has not been measured or compiled ---
-# By the words of a page's marker, or of an expected value. A library's name may have hyphens for blanks.
+# --- single figures ---
 
-NAMED: dict[str, Callable[..., Figure | str | None]] = {}
+
+def time(record: Record, preset: str, name: str) -> Figure | None:
+    """Median milliseconds of a step or a library on a preset."""
+    row = record.row(preset, name)
+    return of(row.timing.median_ms if row else None)
+
+
+def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
+    """Time of the first over time of the other."""
+    return of(_ratio(record.row(preset, name), record.row(preset, other)), times_as_fast)
+
+
+def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
+    """Time on the card of that record over the time here; None if either was measured on an older version."""
+    rows = [one.row(preset, name) for one in (records.other(slug) or records.nothing(), record)]
+    return of(None if any(current.older(row, name) for row in rows) else _ratio(*rows), ".2f")
+
+
+def share(record: Record, preset: str, name: str) -> Figure | None:
+    """Percent of the floor's rate."""
+    row = record.row(preset, name)
+    derived = record.derive(preset, row) if row else None
+    return of(derived.percent_of_floor if derived else None, ".1f")
+
+
+def floor(record: Record, preset: str) -> Figure | None:
+    """Milliseconds of the floor at the shape that was measured."""
+    return of(next((one.floor_ms for _, one in record.floors(preset)), None))
+
+
+def beside(record: Record, preset: str, step: str) -> Figure | None:
+    """The library's time over the step's, in turn: above 1 the step is faster."""
+    row = record.row(preset, step)
+    found = row.beside if isinstance(row, StepRow) else None
+    return of(found.ratio if found else None, ".2f")
+
+
+def ceiling(record: Record, what: str) -> Figure | None:
+    """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
+    ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores."""
+    rate: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops", None)
+    return of(rate and rate / 1e3, lambda value: f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
+
+
+def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
+    """Instructions for each multiply-add in the step's multiply loop."""
+    hot = hot_loop(code, step)
+    return of(hot.per_multiply_add() if hot else None, lambda value: f"{value:{'.0f' if value >= 1 else '.2g'}}")
+
+
+def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
+    """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
+    A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
+    presets, (step, key) = presets_in(words)
+    kernel = records.main_kernel(code, step, *presets)
+    if kernel is None or kernel.occupancy is None:
+        return None
+    hot, fits = HotLoop.recorded(kernel), kernel.occupancy
+    name, _, bits = key.replace("_", " ").partition(".")
+    if name in sass.CLASSES:
+        return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
+    if key == "limits":
+        return " and ".join(fits.limited_by)
+    known: dict[str, tuple[float, str]] = {
+        "registers": (kernel.registers, ""), "threads": (math.prod(kernel.block), ""),
+        "occupancy": (100 * fits.fraction, ".3g"), "warps": (fits.warps, ""), "blocks": (fits.blocks, ""),
+        "total": (hot.total, ""), "multiply_adds": (hot.multiply_adds, ""), "useful": (100 * hot.useful, ".0f"),
+        "floats_per_fma": (hot.floats_per_multiply_add or 0, ".3g"),
+    }  # fmt: skip
+    if key not in known:
+        raise ValueError(f"kernel: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
+    return of(*known[key])
+
+
+def presets_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those of the words that are presets, and the rest."""
+    found = [word for word in words if word in problems.PRESETS]
+    return found, [word for word in words if word not in found]
+
+
+def counter(record: Record, preset: str, step: str, key: str) -> Figure | str | None:
+    """A hardware counter of the step's main kernel; ``perfma``: instructions per multiply-add; ``load_ratio``:
+    sectors per load; ``stall``: what warps mostly wait for."""
+    entry = record.profile(preset, step)
+    if entry is None:
+        return None
+    main = tools.main_kernel(entry.kernels)
+    if key == "perfma":
+        each = tools.per(main.instructions, main.ffma_threads)
+        return of(each and 32 * each, ".1f")  # a warp has 32 threads
+    if key == "load_ratio":
+        return of(tools.per(main.load_sectors, main.load_requests), ".1f")
+    if key == "stall":
+        return max(main.stalls, key=lambda stall: main.stalls[stall], default="").replace("_", " ")
+    return of(getattr(main, key) if key in tools.METRICS else None, ".0f")
+
+
+def on(code: MachineCode, slug: str, word: str, *words: str) -> Any:
+    """The figure of that kind on another card, by its record's name."""
+    return named(word, records.other(slug) or records.nothing(), code, words)
+
+
+def hot_loop(code: MachineCode, step: str) -> HotLoop | None:
+    """The multiply loop of the step's main kernel."""
+    kernel = records.main_kernel(code, step)
+    return None if kernel is None else HotLoop.recorded(kernel)
+
+
+def _ratio(one: Row | None, other: Row | None) -> float | None:
+    """Of their times, if there are both and they ran at one size: only then are these compared."""
+    if one is None or other is None or one.shape != other.shape:
+        return None
+    return one.timing.median_ms / other.timing.median_ms
+
+
+# --- how a library computes ---
+
+
+def method(kernels: Iterable[str] | None) -> str:
+    """How a library computes, by the names of the kernels that it launched; empty if they do not say."""
+    names = " ".join(kernels or ()).lower()
+    return next((what for part, what in _METHODS.items() if part in names), "")
+
+
+def spoken(name: str, row: PeerRow) -> str:
+    """A library's name, and the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
+    how = method(row.kernels)
+    return f"{name}, {how}" if how in _FEWER else name
+
+
+# --- each step beside the one that it grew from ---
+
+
+def origin(step: Step) -> str | None:
+    """The step of the same ladder that this one grew from; None if it is the ladder's first."""
+    on_ladder = {one.name for one in catalog.predecessors(step)}
+    return step.builds_on if step.builds_on in on_ladder else step.predecessor
+
+
+def main_presets(step: Step) -> list[str]:
+    """The one that the step is shown on, and where that is its ladder's first, others."""
+    usual = catalog.usual_preset(step)
+    return [usual, *(_FURTHER.get(step.ladder, ()) if usual == DEFAULT_PRESET[step.ladder] else ())]
+
+
+def gain(record: Record, preset: str, step: str) -> Figure | None:
+    """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
+    turn with it. None if the record lacks one, or has them at different sizes."""
+    old, new = record.row(preset, origin(catalog.find(step)) or ""), record.row(preset, step)
+    ratio = _ratio(old, new)
+    if ratio is None or not isinstance(old, StepRow) or not isinstance(new, StepRow):
+        return None
+    if old.beside and new.beside and old.beside.peer == new.beside.peer:
+        ratio = new.beside.ratio / old.beside.ratio
+    return of(ratio, ".2f")
+
+
+def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
+    """Every step but the ladders' first, with the presets that it is shown on, and its gains: by gain."""
+    found = [(step, preset) for step in catalog.steps() if origin(step) for preset in main_presets(step)]
+    gains = [(step, preset, gain(record, preset, step.name)) for step, preset in found]
+    return sorted(gains, key=lambda one: -one[2].value if one[2] else math.inf)
+
+
+# --- by the words of a page's marker, or of an expected value ---
+
+NAMED: dict[str, Callable[..., Figure | str | None]] = {
+    "ms": time, "ratio": speed_up, "across": across, "share": share, "floor": floor, "beside": beside,
+    "ceiling": ceiling, "perfma": per_multiply_add, "kernel": of_kernel, "counter": counter, "on": on, "worth": gain,
+}  # fmt: skip
 Shown = TypeVar("Shown", bound=Callable[..., Any])
 
 
@@ -101,207 +275,3 @@ def named(word: str, record: Record, code: MachineCode, words: Sequence[str], kn
     except TypeError:
         raise ValueError(f"{word} {' '.join(words)}: must be {word}{parameters}") from None
     return known[word](*before, *words)
-
-
-@kind("ms")
-def time(record: Record, preset: str, name: str) -> Figure | None:
-    """Median milliseconds of a step or a library on a preset."""
-    row = _row(record, preset, name)
-    return Figure(row.timing.median_ms, milliseconds(row.timing.median_ms)) if row else None
-
-
-@kind("ratio")
-def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
-    """Time of the first over time of the other."""
-    ratio = _ratio(_row(record, preset, name), _row(record, preset, other))
-    return Figure(ratio, times_as_fast(ratio)) if ratio else None
-
-
-@kind("across")
-def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
-    """Time on the card of that record over the time here; None if either was measured on an older version."""
-    rows = [_row(one, preset, name) for one in (records.other(slug) or records.nothing(), record)]
-    ratio = None if any(current.older(row, name) for row in rows) else _ratio(*rows)
-    return of(ratio, ".2f") if ratio else None
-
-
-@kind("share")
-def share(record: Record, preset: str, name: str) -> Figure | None:
-    """Percent of the floor's rate."""
-    row = _row(record, preset, name)
-    derived = record.derive(preset, row) if row else None
-    return of(derived.percent_of_floor, ".1f") if derived else None
-
-
-@kind("floor")
-def floor(record: Record, preset: str) -> Figure | None:
-    """Milliseconds of the floor at the shape that was measured."""
-    found = [one.floor_ms for _, one in record.floors(preset)]
-    return Figure(found[0], milliseconds(found[0])) if found else None
-
-
-@kind("beside")
-def beside(record: Record, preset: str, step: str) -> Figure | None:
-    """The library's time over the step's, in turn: above 1 the step is faster."""
-    row = _row(record, preset, step)
-    found = row.beside if isinstance(row, StepRow) else None
-    return None if found is None else of(found.ratio, ".2f")
-
-
-@kind("ceiling")
-def ceiling(record: Record, what: str) -> Figure | None:
-    """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
-    ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores."""
-    measured: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops", None)
-    if measured is None:
-        return None
-    value = measured / 1e3
-    return Figure(value, f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
-
-
-@kind("perfma")
-def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
-    """Instructions for each multiply-add in the step's multiply loop."""
-    hot = hot_loop(code, step)
-    value = hot.per_multiply_add() if hot else None
-    return None if value is None else of(value, ".0f" if value >= 1 else ".2g")
-
-
-@kind("kernel")
-def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
-    """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
-    A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
-    presets, (step, key) = presets_in(words)
-    kernel = records.main_kernel(code, step, *presets)
-    if kernel is None or kernel.occupancy is None:
-        return None
-    hot, fits = HotLoop.recorded(kernel), kernel.occupancy
-    name, _, bits = key.replace("_", " ").partition(".")
-    if name in sass.CLASSES:
-        return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
-    if key == "limits":
-        return " and ".join(fits.limited_by)
-    known = {
-        "registers": (kernel.registers, ""),
-        "threads": (math.prod(kernel.block), ""),
-        "occupancy": (100 * fits.fraction, ".3g"),
-        "warps": (fits.warps, ""),
-        "blocks": (fits.blocks, ""),
-        "total": (hot.total, ""),
-        "multiply_adds": (hot.multiply_adds, ""),
-        "useful": (100 * hot.useful, ".0f"),
-        "floats_per_fma": (hot.floats_per_multiply_add or 0, ".3g"),
-    }
-    if key not in known:
-        raise ValueError(f"kernel: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
-    return of(*known[key])
-
-
-def presets_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those of the words that are presets, and the rest."""
-    found = [word for word in words if word in problems.PRESETS]
-    return found, [word for word in words if word not in found]
-
-
-@kind("counter")
-def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
-    """A hardware counter of the step's main kernel; ``perfma``: instructions per multiply-add; ``load_ratio``."""
-    entry = record.profile(preset, step)
-    if entry is None:
-        return None
-    main, digits = tools.main_kernel(entry.kernels), ".1f"
-    value: float | None
-    if key == "perfma":
-        each = tools.per(main.instructions, main.ffma_threads)
-        value = None if each is None else 32 * each  # threads of a warp
-    elif key == "load_ratio":
-        value = tools.per(main.load_sectors, main.load_requests)
-    else:
-        value, digits = getattr(main, key) if key in tools.METRICS else None, ".0f"
-    return None if value is None else of(value, digits)
-
-
-@kind("on")
-def on(code: MachineCode, slug: str, word: str, *words: str) -> Figure | str | None:
-    """The figure of that kind on another card, by its record's name."""
-    found: Figure | str | None = named(word, records.other(slug) or records.nothing(), code, words)
-    return found
-
-
-def hot_loop(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | None:
-    """The multiply loop of the step's main kernel."""
-    kernel = records.main_kernel(code, step, preset)
-    return None if kernel is None else HotLoop.recorded(kernel)
-
-
-def _row(record: Record, preset: str, name: str) -> Row | None:
-    return record.row(preset, name.replace("-", " "))
-
-
-def _ratio(one: Row | None, other: Row | None) -> float | None:
-    """Of their times, if there are both and they ran at one size: only then are these compared."""
-    if one is None or other is None or one.shape != other.shape:
-        return None
-    return one.timing.median_ms / other.timing.median_ms
-
-
-def of(value: float, form: str) -> Figure:
-    """The figure, shown in that format."""
-    return Figure(value, format(value, form))
-
-
-# --- how a library computes ---
-
-
-def method(kernels: Iterable[str] | None) -> str:
-    """How a library computes, by the names of the kernels that it launched; empty if they do not say."""
-    names = " ".join(kernels or ()).lower()
-    return next((what for part, what in _METHODS.items() if part in names), "")
-
-
-def method_on(record: Record, preset: str, name: str) -> str:
-    """How a library computes on a preset: no kernel that does all multiply-adds is faster than the floor."""
-    rate = share(record, preset, name)
-    found = method(getattr(record.row(preset, name), "kernels", None))
-    return found or (FEWER[-1] if rate and rate.value > 100 else "")
-
-
-def spoken(name: str, row: PeerRow) -> str:
-    """A library's name, and the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
-    how = method(row.kernels)
-    return f"{name}, {how}" if how in FEWER else name
-
-
-# --- each step beside the one that it grew from ---
-
-
-def origin(step: Step) -> str | None:
-    """The step of the same ladder that this one grew from; None if it is the ladder's first."""
-    on_ladder = {one.name for one in catalog.predecessors(step)}
-    return step.builds_on if step.builds_on in on_ladder else step.predecessor
-
-
-def main_presets(step: Step) -> list[str]:
-    """The one that the step is shown on, and where that is its ladder's first, others."""
-    usual = catalog.usual_preset(step)
-    return [usual, *(_FURTHER.get(step.ladder, ()) if usual == DEFAULT_PRESET[step.ladder] else ())]
-
-
-@kind("worth")
-def gain(record: Record, preset: str, step: str) -> Figure | None:
-    """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
-    turn with it. None if the record lacks one, or has them at different sizes."""
-    old, new = record.row(preset, origin(catalog.find(step)) or ""), record.row(preset, step)
-    ratio = _ratio(old, new)
-    if ratio is None or not isinstance(old, StepRow) or not isinstance(new, StepRow):
-        return None
-    if old.beside and new.beside and old.beside.peer == new.beside.peer:
-        ratio = new.beside.ratio / old.beside.ratio
-    return of(ratio, ".2f")
-
-
-def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
-    """Every step but the ladders' first, with the presets that it is shown on, and its gains: by gain."""
-    found = [(step, preset) for step in catalog.steps() if origin(step) for preset in main_presets(step)]
-    gains = [(step, preset, gain(record, preset, step.name)) for step, preset in found]
-    return sorted(gains, key=lambda one: -one[2].value if one[2] else math.inf)

@@ -1,4 +1,4 @@
-"""The tables of pages: ``<!-- table: KIND WORDS -->`` is written by the function registered for its kind.
+"""The tables of pages: ``<!-- table: KIND WORDS -->`` is written by its kind's function in :data:`TABLES`.
 
 It takes ``record`` or ``code`` if it needs one, then the words. It raises UnmeasuredError where there is nothing.
 """
@@ -6,7 +6,7 @@ It takes ``record`` or ``code`` if it needs one, then the words. It raises Unmea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from common.catalog import catalog, problems
@@ -15,22 +15,18 @@ from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
-from common.records.entries import Entry, MachineCode, PeerRow, Profile, StepRow
+from common.records.entries import Entry, MachineCode, PeerRow, StepRow
 from common.records.records import Record
 from common.report import figures
-from common.report.figures import Figure, kind, presets_in
+from common.report.figures import Figure, presets_in
 from common.report.table import OLDER, Table
-from common.timing import tools
 
-TABLES: dict[str, Callable[..., Table | str]] = {}
 PEERS = {
     "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
     "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
     "fp8gemm": "cuBLAS FP8", "bfgemm": "cuBLAS BF16", "iconv3d": "cuDNN FP16",
 }  # fmt: skip
-SPREAD = "p20–p80"
-FIRST, PREVIOUS, SHARE = "× first", "× previous", "% of floor"
-HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", SHARE]
+HEADER = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
 OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
 
 
@@ -38,62 +34,63 @@ class UnmeasuredError(Exception):
     """Nothing was measured of what a table shows: of what."""
 
 
-@kind("ladder", TABLES)
 def ladder(record: Record, preset: str, lesson: str = "") -> Table:
-    """Every step (of the lesson), the libraries, the floor."""
+    """Every step (of the lesson) and the libraries; below, what ran, the floors, versions, and where."""
     steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
-    if not record.rows(preset):
+    rows = record.rows(preset)
+    if not rows:
         raise UnmeasuredError(preset)
-    return replace(rows_of(record, preset, steps, lesson), note=_footnote(record, preset))
+    note = f"`{preset}`: {ran(record.usual(preset), preset)}."
+    for i, (name, one) in enumerate(record.floors(preset)):
+        note += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
+        note += "." if i else f", set by {one.floor_kind}."
+    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
+    note += f" Libraries: {'; '.join(versions)}." if versions else ""
+    note += f" Median on one {machine(record, rows.values())}."
+    return replace(rows_of(record, preset, steps, lesson), note=note)
 
 
-def rows_of(
-    record: Record, preset: str, steps: Sequence[Step], lesson: str = "", notes: Mapping[str, str] | None = None
-) -> Table:
-    """The steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by step.
-    Speed-ups count from the first step of the preset, and from the one before, or beside which an experiment is."""
+def rows_of(record: Record, preset: str, steps: Sequence[Step], lesson: str = "") -> Table:
+    """The steps that have rows, of one lesson or of all, and the libraries. Speed-ups count from the first step of
+    the preset, and from the one before, or beside which an experiment is."""
     rows = record.rows(preset)
     first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
-    previous, found = "", []
+    previous, found = first, []
     for step in steps:
         if step.name not in rows:
             continue
+        before = step.predecessor or "" if step.experiment else previous
         if step.lesson == (lesson or step.lesson):
             older = bool(record.data.runs) and current.older(rows[step.name], step.name)  # without: just now
-            before = first if step.name == first else previous
-            if step.experiment:
-                before = step.predecessor or ""
-            mine = cells(record, preset, step.name, first, before, (notes or {}).get(step.name, ""))
-            found.append((aged(f"`{step.name}`", older), mine))
+            found.append((aged(f"`{step.name}`", older), cells(record, preset, step.name, first, before)))
         previous = previous if step.experiment else step.name
     for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
-            found.append((f"*{figures.spoken(name, row)}* ({row.layout})", cells(record, preset, name, first)))
+            named = f"*{figures.spoken(name, row)}* ({row.layout})"
+            found.append((named, cells(record, preset, name, first)))
     known = {title for _, mine in found for title in mine}
     besides = sorted(title for title in known if title.startswith("× ") and title not in HEADER)
-    columns = [*HEADER, *besides, *(title for title in OPTIONAL if title in known)]
-    body = [[name, *(mine.get(column, "") for column in columns[1:])] for name, mine in found]
+    columns = [*HEADER[1:], *besides, *(title for title in OPTIONAL if title in known)]
+    body = [[name, *(mine.get(column, "") for column in columns)] for name, mine in found]
     operation = problems.LADDERS[problems.preset(preset).ladder].operation  # one of integers is no FLOP
-    return Table([column.replace("FLOP", operation) for column in columns], body)
+    header = [HEADER[0], *(column.replace("FLOP", operation) for column in columns)]
+    return Table(header, body, optional=(HEADER[2], *OPTIONAL))
 
 
-def cells(
-    record: Record, preset: str, name: str, first: str = "", previous: str = "", note: str = ""
-) -> dict[str, str]:
+def cells(record: Record, preset: str, name: str, first: str = "", previous: str = "") -> dict[str, str]:
     """Cells of a row, as far as known, by the titles of their columns. Speed-ups count from the rows ``first`` and
-    ``previous``, if of the same size. Behind the time stand extents that most rows do not have, and the ``note``."""
-    row = record.rows(preset)[name]
-    usual, time = record.usual(preset).shape(), row.timing
-    behind = [f"{key}={value}" for key, value in row.shape.items() if usual.get(key) != value] + [note] * bool(note)
-    found = {"ms": figures.milliseconds(time.median_ms) + (f" ({' '.join(behind)})" if behind else "")}
-    found[SPREAD] = f"{figures.milliseconds(time.p20_ms)}–{figures.milliseconds(time.p80_ms)}"
-    for title, other in ((FIRST, first), (PREVIOUS, previous)):
+    ``previous``, if of the same size. Behind the time stand extents that most rows do not have."""
+    row, usual = record.rows(preset)[name], record.usual(preset).shape()
+    behind = " ".join(f"{key}={extent}" for key, extent in row.shape.items() if usual.get(key) != extent)
+    median, low, high = map(figures.milliseconds, (row.timing.median_ms, row.timing.p20_ms, row.timing.p80_ms))
+    found = {"ms": f"{median} ({behind})" if behind else median, "p20–p80": f"{low}–{high}"}
+    for title, other in (("× first", first), ("× previous", previous)):
         if faster := figures.speed_up(record, preset, other, name):
             found[title] = f"{faster.value:.2f}"
     if derived := record.derive(preset, row):
         found["GFLOP/s"] = f"{derived.gflops:,.0f}"
         if not records.rounds_operands(name):
-            found[SHARE] = f"{derived.percent_of_floor:.1f}"
+            found["% of floor"] = f"{derived.percent_of_floor:.1f}"
     if isinstance(row, StepRow):
         if row.prepare_ms is not None:
             found["prepare ms"] = figures.milliseconds(row.prepare_ms)
@@ -104,26 +101,26 @@ def cells(
     return found
 
 
-@kind("times", TABLES)
 def times(record: Record, *words: str) -> Table:
     """``PRESET ... STEP ...``: ms of the steps on each preset, of the FP32 libraries, and the floor."""
     presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
-    peers = {n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)}
+    peers = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
     peers = {name for name in peers if not records.rounds_operands(name)}
     above = dict(zip(names[1:], names, strict=False))
     rows = []
     for name in (*names, *sorted(peers)):
         cells = [f"*{name}*" if name in peers else f"`{name}`"]
         for preset in presets:
-            ms = _text(figures.time(record, preset, name))
-            timed = [step for step in names if step in record.rows(preset)]
-            fastest = min(timed, key=lambda step: record.rows(preset)[step].timing.median_ms, default="")
-            before = fastest if name in peers else above.get(name, "")
-            faster = figures.speed_up(record, preset, before, name)
-            cells.append(aged(ms, current.older(record.row(preset, name), name)))
-            cells += [_text(faster), _text(figures.share(record, preset, name))]
+            known = record.rows(preset)
+            before = above.get(name, "")
+            if name in peers:
+                timed = {step: known[step].timing.median_ms for step in names if step in known}
+                before = min(timed, key=timed.__getitem__, default="")
+            ms, faster = figures.time(record, preset, name), figures.speed_up(record, preset, before, name)
+            cells += [aged(_text(ms), current.older(known.get(name), name)), _text(faster)]
+            cells.append(_text(figures.share(record, preset, name)))
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
     rows.append(["*floor*", *(cell for floor in floors for cell in (_text(floor), "", "100"))])
@@ -132,25 +129,24 @@ def times(record: Record, *words: str) -> Table:
     return Table(header, rows, note + _medians(record, presets, {*names, *peers}))
 
 
-@kind("layers", TABLES)
 def across_layers(record: Record, step: str) -> Table:
     """One step on each layer that it is timed on, beside the library."""
     found = catalog.find(step)
     library, presets = PEERS[found.ladder], problems.timed_presets(found.ladder)
     presets = [preset for preset in presets if preset in catalog.presets(found)]
-    word, short = library.replace(" ", "-"), library.split()[0]
-    rows = []
+    short, rows = library.split()[0], []
     for preset in presets:
-        known = record.row(preset, step) or record.row(preset, library)
+        mine = record.row(preset, step)
+        known = mine or record.row(preset, library)
         problem = record.problem(preset, known) if known else problems.preset(preset)
         times = figures.time(record, preset, step), figures.time(record, preset, library)
         ours, theirs = ([_text(one), f"{problem.flops / one.value / 1e9:.1f}" if one else ""] for one in times)
-        faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, word, step)
+        faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, library, step)
         rows.append([
             f"`{preset}`", " × ".join(f"{extent:,}" for extent in matrix(problem)),
-            aged(ours[0], current.older(record.row(preset, step), step)) or "not timed yet", ours[1], *theirs,
+            aged(ours[0], current.older(mine, step)) or "not timed yet", ours[1], *theirs,
             f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step)),
-            figures.method_on(record, preset, library),
+            figures.method(getattr(record.row(preset, library), "kernels", None)),
         ])  # fmt: skip
     header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
     header += [f"% of {short}", "% of floor", f"{short} computes by"]
@@ -166,19 +162,16 @@ def matrix(problem: Problem) -> tuple[int, int, int]:
     return math.prod(problem.output_shape) // columns, columns, problem.reduction
 
 
-@kind("ceilings", TABLES)
 def ceilings(record: Record, *slugs: str) -> Table:
     """``[SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
     if not record.ceilings:
         raise UnmeasuredError("the ceilings")
     found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
-    rows = [
-        [
-            one.data.gpu.name, str(one.data.gpu.multiprocessors), f"{one.data.gpu.memory_bytes / 1e9:.0f}",
-            f"{one.data.gpu.l2_bytes / 1e6:.0f}", f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}",
-        ]
-        for one, held in found
-    ]  # fmt: skip
+    rows = []
+    for one, held in found:
+        gpu, rates = one.data.gpu, [f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}"]
+        sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
+        rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
     where = " and one ".join(machine(one, [held]) for one, held in found)
     return Table(header, rows, f"Measured on one {where}.")
@@ -186,10 +179,7 @@ def ceilings(record: Record, *slugs: str) -> Table:
 
 # --- machine code ---
 
-UNCOMPILED = "not compiled yet"
 
-
-@kind("code", TABLES)
 def instructions(code: MachineCode, *words: str) -> Table:
     """``[PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
     presets, names = presets_in(words)
@@ -198,12 +188,12 @@ def instructions(code: MachineCode, *words: str) -> Table:
     for name in names:
         kernels = records.code_kernels(code, name, *presets)
         if not kernels:
-            rows.append([f"`{name}`", *[UNCOMPILED] * 7])
+            rows.append([f"`{name}`", *["not compiled yet"] * 7])
         for kernel in kernels:
             architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
-            loads = [loop.count("LDG", "LDS", "LDSM", "LDL"), loop.mix.get("constant load", 0)]
-            cells = [str(count) for count in (loop.total, loop.multiply_adds, *loads)]
-            cells = [*cells, summaries.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
+            loads = loop.count("LDG", "LDS", "LDSM", "LDL"), loop.mix.get("constant load", 0)
+            cells = [*map(str, (loop.total, loop.multiply_adds, *loads)), _each(loop.per_multiply_add())]
+            cells = cells if loop.multiplies else ["–"] * len(cells)
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
     header += ["constant loads", "instructions per multiply-add"]
@@ -212,7 +202,6 @@ def instructions(code: MachineCode, *words: str) -> Table:
     return Table(header, rows, note)
 
 
-@kind("compilers", TABLES)
 def compilers(record: Record, code: MachineCode) -> Table:
     """Each step's multiply loop by numba-cuda and by its successor, and its times by both on the record's card."""
     others = successor.load(records.RESULTS)
@@ -227,8 +216,8 @@ def compilers(record: Record, code: MachineCode) -> Table:
             reasons.setdefault(one.reason, []).append(f"`{name}`")
             continue
         loops = [HotLoop.recorded(kernel) for kernel, _ in both]
-        found = record.data.compilers.get(one.preset, {}).get(name)
-        times = [found.times.first, found.times.second] if found else []
+        timed = record.data.compilers.get(one.preset, {}).get(name)
+        times = (timed.times.first, timed.times.second) if timed else ()
         cells = [
             [str(kernel.registers) for kernel, _ in both],
             [f"{fits.fraction:.0%}" for _, fits in both],
@@ -238,15 +227,16 @@ def compilers(record: Record, code: MachineCode) -> Table:
         ]
         rows.append([f"`{name}`", *map(" → ".join, cells)])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
-    header += [f"ms on {record.gpu_name}"]
-    note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
-    note += f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
+    note = (
+        "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
+        f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
+    )
     note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
-    if timed := [one for steps in record.data.compilers.values() for one in steps.values()]:
-        versions = f"numba-cuda {record.run_of(timed[0]).packages['numba-cuda']} and {timed[0].successor}"
+    if entries := [entry for steps in record.data.compilers.values() for entry in steps.values()]:
+        versions = f"numba-cuda {record.run_of(entries[0]).packages['numba-cuda']} and {entries[0].successor}"
         note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
-        note += f" {machine(record, timed)}."
-    return Table(header, rows, note)
+        note += f" {machine(record, entries)}."
+    return Table([*header, f"ms on {record.gpu_name}"], rows, note)
 
 
 def _each(value: float | None) -> str:
@@ -271,7 +261,6 @@ _COUNTERS = {
 _UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "dram_pct")
 
 
-@kind("profile", TABLES)
 def profile(record: Record, *words: str) -> Table:
     """``PRESET ... STEP ... COUNTER ...``: hardware counters of each step's main kernel."""
     presets, rest = presets_in(words)
@@ -281,34 +270,26 @@ def profile(record: Record, *words: str) -> Table:
         on = f", {preset}" if len(presets) > 1 else ""
         for name in [word for word in rest if word not in chosen]:
             entry = record.profile(preset, name)
-            if entry is None:
-                rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
-                continue
-            source = f" on {record.gpu_name}, {record.run_of(entry).date}"
-            found = [_text(figures.counter(record, preset, name, key)) for key in chosen]
-            found = [_main_stall(entry) if key == "stall" else cell for key, cell in zip(chosen, found, strict=True)]
-            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *found])
+            source = f" on {record.gpu_name}, {record.run_of(entry).date}" if entry else source
+            cells = [_text(figures.counter(record, preset, name, key)) for key in chosen]
+            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *cells])
+    if not source:
+        raise UnmeasuredError("the hardware's counters")
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
     return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
 
 
-def _main_stall(entry: Profile) -> str:
-    stalls = tools.main_kernel(entry.kernels).stalls
-    return max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
-
-
 def _limiter(record: Record, preset: str, step: str) -> str:
     """The main stall; the busiest unit, if warps mostly were ready; empty if the step was not profiled."""
-    entry = record.profile(preset, step)
-    if entry is None or (stall := _main_stall(entry)) != "not selected":
-        return stall if entry else ""
-    main = tools.main_kernel(entry.kernels)
-    busy, unit = max((getattr(main, key) or 0.0, key) for key in _UNITS)
-    return f"{_COUNTERS[unit].removesuffix(' %')} {busy:.0f}%"
+    stall = _text(figures.counter(record, preset, step, "stall"))
+    if stall != "not selected":
+        return stall
+    busy = {key: _text(figures.counter(record, preset, step, key)) for key in _UNITS}
+    unit = max(_UNITS, key=lambda key: float(busy[key] or 0))
+    return f"{_COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
 
 
-@kind("worth", TABLES)
 def worth(record: Record, *slugs: str) -> Table:
     """``[SLUG ...]``: every step beside the one it grew from, by gain, on further cards, too, by their records'
     names; and what warps waited for, before and now."""
@@ -339,10 +320,9 @@ def _factor(card: Record, preset: str, step: str, before: str) -> str:
     """How many times as fast a step is as the one before, marked where it is a loss, or one of the times older."""
     gain = figures.gain(card, preset, step)
     said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
-    return aged(said, any(current.older(row, name) for name in (before, step) if (row := card.row(preset, name))))
+    return aged(said, any(current.older(card.row(preset, name), name) for name in (before, step)))
 
 
-@kind("problems", TABLES)
 def presets() -> Table:
     """The timed presets, their work and least traffic."""
     ladders = {step.ladder for step in catalog.steps()}
@@ -357,26 +337,14 @@ def presets() -> Table:
 # --- cells and notes ---
 
 
-def _text(figure: Figure | None) -> str:
+def _text(found: Figure | str | None) -> str:
     """As a cell shows it; empty where there is none."""
-    return "" if figure is None else figure.text
+    return found.text if isinstance(found, Figure) else found or ""
 
 
 def aged(text: str, older: bool) -> str:
     """With the mark of what was measured on older code, if it was."""
     return f"{text} {OLDER}" if older else text
-
-
-def _footnote(record: Record, preset: str) -> str:
-    """What ran, the floors, the libraries, and where."""
-    rows = record.rows(preset)
-    said = f"`{preset}`: {ran(record.usual(preset), preset)}."
-    for i, (name, one) in enumerate(record.floors(preset)):
-        said += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
-        said += "." if i else f", set by {one.floor_kind}."
-    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
-    said += f" Libraries: {'; '.join(versions)}." if versions else ""
-    return f"{said} Median on one {machine(record, rows.values())}."
 
 
 def ran(problem: Problem, preset: str) -> str:
@@ -397,3 +365,9 @@ def _medians(record: Record, presets: Iterable[str], names: Iterable[str]) -> st
     """Where the rows of these names were timed; nothing without one."""
     shown = [row for preset in presets for name, row in record.rows(preset).items() if name in names]
     return f" Median on one {machine(record, shown)}." if shown else ""
+
+
+TABLES: dict[str, Callable[..., Table]] = {
+    "ladder": ladder, "times": times, "layers": across_layers, "ceilings": ceilings, "code": instructions,
+    "compilers": compilers, "profile": profile, "worth": worth, "problems": presets,
+}  # fmt: skip

@@ -1,5 +1,6 @@
-"""Tables and figures inside Markdown pages, written between markers from the reference GPU's record.
+"""Pages, charts and pictures, written anew where something changed.
 
+Tables and figures of Markdown pages stand between markers, and are of the reference GPU's record.
 A block is ``<!-- table: KIND WORDS -->`` to ``<!-- end table -->``; KIND is one of :data:`kinds.TABLES`. An exercise
 stands at the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exercise -->``. A figure in a sentence is
 ``<!--= KIND WORDS -->`` to ``<!--/-->``; KIND is one of :data:`figures.NAMED`.
@@ -8,24 +9,36 @@ stands at the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exer
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple, cast
 
-from common.catalog import catalog, exercises, problems, store
+from common.catalog import cache, catalog, device, exercises, problems, store
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
-from common.report import agreement as agreement  # its tables are kinds, too
 from common.report import figures, kinds
+from common.report import tables as tables  # some of its tables are kinds, too
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
+from common.run import isolate
+from common.run.messages import Answer, Ask
+
+_SECONDS = 300.0  # for what one process draws
+_REPORT = Path(__file__).parent
+_CHARTS = "*/figures/charts.py"  # what draws charts of a GPU's record that one lesson has
+# What a picture may show of the lessons: any step, and what stands beside it.
+_SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
 
 def pages() -> list[Path]:
     """Every page that may hold a table: the first one, those beside the lessons, and all in their folders."""
-    beside, within = (sorted(catalog.LESSONS.glob(pattern)) for pattern in ("*.md", "*/*.md"))
-    return [catalog.ROOT / "README.md", *beside, *within]
+    return [
+        catalog.ROOT / "README.md",
+        *sorted(catalog.LESSONS.glob("*.md")),
+        *sorted(catalog.LESSONS.glob("*/*.md")),
+    ]
 
 
 def rendered(text: str, record: Record | None, code: MachineCode) -> str:
@@ -34,13 +47,13 @@ def rendered(text: str, record: Record | None, code: MachineCode) -> str:
 
     def inline(word: str, words: list[str]) -> str:
         found = figures.named(word, known, code, words)
-        return "?" if found is None else found if isinstance(found, str) else str(found.text)
+        return "?" if found is None else str(getattr(found, "text", found))
 
     def block(word: str, words: list[str]) -> str:
         return f"{_written(word, words, known, code)}\n"
 
     text = _replaced(text, " table:", " end table ", "\n", block)
-    text = _replaced(text, " exercise:", " end exercise ", "\n", lambda name, _: f"{_exercise(name)}\n")
+    text = _replaced(text, " exercise:", " end exercise ", "\n", _exercise)
     return _replaced(text, "=", "/", "", inline)
 
 
@@ -63,16 +76,14 @@ def _replaced(text: str, opening: str, end: str, newline: str, write: Callable[[
 
 def _written(word: str, words: Sequence[str], record: Record, code: MachineCode) -> str:
     try:
-        found = figures.named(word, record, code, words, kinds.TABLES)
+        return markdown(table(word, record, *words, code=code))
     except UnmeasuredError as error:
         return f"*Nothing has been measured for {error} yet.*"
-    return markdown(found) if isinstance(found, Table) else str(found)
 
 
-def table(word: str, record: Record, *words: str) -> Table:
+def table(word: str, record: Record, *words: str, code: MachineCode | None = None) -> Table:
     """The table of a kind that a page names so; raises UnmeasuredError where there is nothing to show."""
-    found = figures.named(word, record, MachineCode(), words, kinds.TABLES)
-    assert isinstance(found, Table)
+    found: Table = figures.named(word, record, code or MachineCode(), words, kinds.TABLES)
     return found
 
 
@@ -87,11 +98,11 @@ def hard_exercises(lesson: str) -> Table:
 _KINDS = {"bug": "find the bug"}
 
 
-def _exercise(name: str) -> str:
+def _exercise(name: str, _: list[str]) -> str:
     """What stands at the end of a section; raises ValueError at an exercise that is unknown."""
     one = exercises.find(name)
     said = _KINDS.get(one.kind, one.kind)
-    return f"> Exercise {_linked(one)}, {said}: {one.title}. `python -m common grade {one.number}`"
+    return f"> Exercise {_linked(one)}, {said}: {one.title}. `python -m common grade {one.number}`\n"
 
 
 def _linked(one: exercises.Exercise) -> str:
@@ -116,14 +127,99 @@ def update(record: Record | None) -> list[Path]:
 
 def summary(record: Record) -> str:
     """A page of its own for one GPU: every ladder's tables and charts."""
-    parts = [f"# {record.gpu_name}", _written("ceilings", (), record, MachineCode())]
+    code, charts = MachineCode(), f"charts/{record.slug}"
+    parts = [f"# {record.gpu_name}", _written("ceilings", (), record, code)]
     for ladder in problems.LADDERS:
         presets = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
         for preset in presets:
-            parts += [f"## {preset}", f"![{preset}](charts/{record.slug}/{preset}.png)"]
-            parts.append(_written("ladder", [preset], record, MachineCode()))
+            parts += [
+                f"## {preset}",
+                f"![{preset}]({charts}/{preset}.png)",
+                _written("ladder", [preset], record, code),
+            ]
         if record.ceilings and presets and ladder in figures.ROOFLINES:
-            parts.append(f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)")
+            parts.append(f"![roofline, {ladder}]({charts}/roofline-{ladder}.png)")
     if len(parts) == 2:
         parts.append("*Nothing has been measured for any preset yet.*")
     return "\n\n".join(parts) + "\n"
+
+
+# --- charts, pictures and traces: the cache has the files that each unit gave, with digests ---
+
+
+class Draw(NamedTuple):
+    """One unit: charts of a GPU's record (of a ``ladder``; empty: those of several), a lesson's pictures, the
+    machine code's charts, or a step's trace. ``name``: the record's file, the lesson's script, or the step."""
+
+    what: str  # card, lesson, code, or trace
+    name: str
+    ladder: str = ""
+
+
+def units(shipped: bool) -> list[Draw]:
+    """All that is drawn of what is ``shipped``, or of the user's own, what takes longest first."""
+    cards = records.files(records.RESULTS if shipped else records.OWN)
+    found = [Draw("card", str(path), one) for path in cards for one in ("", *problems.LADDERS)]
+    if shipped:
+        found += [Draw("lesson", str(path)) for path in sorted(catalog.LESSONS.glob("*/figures/draw.py"))]
+        found += [Draw("code", records.CODE_FILE)]
+        found += [Draw("trace", step.name) for step in catalog.steps()]
+    return found
+
+
+def stale(shipped: bool, fresh: bool = False) -> list[Draw]:
+    """The units that are to be drawn: those that changed, whose files are other ones, or with ``fresh`` all."""
+    found = units(shipped)
+    known = [None if fresh else cache.get("drawn", _key(unit), dict[str, str]) for unit in found]
+    return [unit for unit, files in zip(found, known, strict=True) if files is None or files != _digests(files)]
+
+
+def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, Answer]]:
+    """Draw units in child processes; the files of each answer are noted."""
+    keys = [_key(unit) for unit in wanted]  # of before: what changes meanwhile is drawn again
+    tasks = [[Ask(function=written, given=tuple(unit), on_gpu=False)] for unit in wanted]
+    answers = isolate.run_groups(tasks, True, _SECONDS, device.workers())
+    for unit, key, (_, answer) in zip(wanted, keys, answers, strict=True):
+        if answer.status == "right":
+            cache.put("drawn", key, _digests(cast("list[str]", answer.found)))
+        yield unit, answer
+
+
+def written(what: str, name: str, ladder: str) -> list[str]:
+    """Draw one unit in this process; returns the files, with each PNG its SVG, if it has one."""
+    from common.report import canvas, charts, traces
+
+    if what == "card":
+        record = Record.load(Path(name))
+        folder = record.folder / "charts" / record.slug
+        if ladder:
+            found = charts.draw_ladder(record, ladder, folder)
+        else:
+            found = charts.draw_worth(record, folder)
+            for script in sorted(catalog.LESSONS.glob(_CHARTS)):
+                found += catalog.load_file(script).draw_card(record, folder)
+    elif what == "lesson":
+        found = canvas.save_all(Path(name).parent, *catalog.load_file(Path(name)).PICTURES)
+    elif what == "trace":
+        found = [traces.write(catalog.find(name))]
+    else:
+        found = charts.draw_code(records.load_code())
+    both = [path for one in found for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
+    return [path.relative_to(catalog.ROOT).as_posix() for path in both]
+
+
+def _digests(names: Iterable[str]) -> dict[str, str]:
+    return {name: cache.digest([catalog.ROOT / name], text=True) for name in names}
+
+
+def _key(unit: Draw) -> str:
+    """What a unit is drawn from: the code that draws it, and what that shows."""
+    if unit.what == "trace":
+        return cache.key([_REPORT / "traces.py", catalog.find(unit.name).path], unit.name, text=True)
+    path = Path(unit.name)
+    roots = [path] if unit.what == "lesson" else [_REPORT / "charts.py", *catalog.LESSONS.glob(_CHARTS)]
+    shown = [one for kind in _SHOWN for one in catalog.LESSONS.glob(kind)]
+    shown += [records.RESULTS / records.CODE_FILE, *records.files(records.RESULTS)]
+    if unit.what == "card":
+        shown += [path, *path.parent.glob(f"*/{path.name}")]
+    return cache.key(roots, *unit, data=shown, text=True)

@@ -6,12 +6,11 @@ Cells are written as in Markdown; the terminal leaves its marks out, and shows a
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.markup import escape
 from rich.table import Table as Drawn
 from rich.text import Text
@@ -25,6 +24,8 @@ SIGNS = {
     "§": "FP32 in and out, three products of TF32 numbers for each, on tensor cores.",
     "◇": "BF16 in and out, multiplied by tensor cores, summed in FP32.",
 }
+_BY_PRECISION = {"tf32": "†", "tf32x3": "§"}
+_BY_TYPE = {problems.FLOAT16: "‡", problems.UINT16: "◇"}  # those of one byte: "#"
 OLDER = "¶"
 MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
 SHORT = 24  # characters of a text that is not broken without need
@@ -37,7 +38,7 @@ Cell = str | Text
 class Table:
     """Rows of cells below a header; a ``title`` for the terminal, a ``note`` below. Columns named in ``left`` are
     aligned left, as the first one is, and their texts may be broken. ``optional`` columns are left out one by one
-    where a terminal has no room. A ``light`` table has no frame there."""
+    where a terminal has no room."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -45,7 +46,6 @@ class Table:
     title: str = ""
     left: Sequence[str] = ()
     optional: Sequence[str] = ()
-    light: bool = False
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         yield terminal(self, options.max_width)
@@ -53,14 +53,12 @@ class Table:
 
 def signs() -> dict[str, str]:
     """The sign of each step or experiment that multiplies on tensor cores: one of SIGNS, by name."""
-    rounded, half, eighth, split, brain = SIGNS
-    by_type = {problems.FLOAT16: half, problems.UINT16: brain}  # those of one byte: `eighth`
-    by_precision = dict(zip(catalog.PRECISIONS[1:], (rounded, split), strict=True))
-    return {
-        step.name: by_precision.get(step.precision, by_type.get(problems.FIRST[step.ladder].input_dtype, eighth))
-        for step in catalog.everything()
-        if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
-    }
+    found = {}
+    for step in catalog.everything():
+        first = problems.FIRST[step.ladder]
+        if catalog.on_tensor_cores(step, first):
+            found[step.name] = _BY_PRECISION.get(step.precision) or _BY_TYPE.get(first.input_dtype, "#")
+    return found
 
 
 def explained(used: set[str]) -> list[str]:
@@ -91,33 +89,27 @@ def markdown(table: Table) -> str:
 
 
 def terminal(table: Table, width: int) -> Drawn:
-    """The table for a terminal of ``width`` columns: too wide a one loses its optional columns, then the frame."""
+    """The table for a terminal of ``width`` columns: too wide a one loses its optional columns."""
     rows, used = _signed(table.rows)
-    columns = {name: [_shown(cells[i]) for cells in rows] for i, name in enumerate(table.header)}
-    titles = {name: _broken(_plain(name), cells) for name, cells in columns.items()}
-    wide = {name: 3 + _longest([titles[name], *cells]) for name, cells in columns.items()}
-    for name in set(table.left) & set(wide):  # may be broken between words
-        words = [word for cell in columns[name] for word in str(cell).split()]
-        wide[name] = max(min(wide[name], 3 + SHORT), 3 + _longest([titles[name], *words]))
-    dropped = [name for name in table.optional if name in wide and 1 + sum(wide.values()) > width and wide.pop(name)]
-    tight = 1 + sum(wide.values()) > width
+    columns = {name: [_shown(row[i]) for row in rows] for i, name in enumerate(table.header)}
+    least = {name: _least(name, cells, name in table.left) for name, cells in columns.items()}
+    dropped = []
+    for name in table.optional:
+        if name in least and _total(least) > width:
+            dropped.append(name)
+            del least[name]
+    tight = _total(least) > width
     drawn = Drawn(
-        title=escape(table.title) or None, title_justify="left", caption_justify="left",
-        show_header=any(name.strip() for name in wide), pad_edge=not (table.light or tight), show_edge=not tight,
-        box=box.SIMPLE_HEAD if table.light or tight else box.HEAVY_HEAD, padding=(0, 0 if tight else 1),
+        title=escape(table.title) or None, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD,
+        show_header=any(name.strip() for name in least), show_edge=not tight, pad_edge=False,
+        padding=(0, 0 if tight else 1, 0, 0),
     )  # fmt: skip
-    columns = {name: columns[name] for name in wide}
-    most = max(titles[name].count("\n") for name in columns)
-    for i, (name, cells) in enumerate(columns.items()):
-        left = name in table.left or not i
-        numbers = all(str(cell).strip().isdigit() or not cell for cell in cells)
-        drawn.add_column(
-            "\n" * (most - titles[name].count("\n")) + titles[name],
-            justify="left" if name in table.left or (left and not numbers) else "right",
-            no_wrap=not left,
-            overflow="fold",
-        )
-    for row in zip(*columns.values(), strict=True):
+    for name, room in least.items():
+        left = name == table.header[0] or name in table.left
+        numbers = all(str(cell).strip().isdigit() or not cell for cell in columns[name])
+        justify: JustifyMethod = "left" if left and not numbers else "right"
+        drawn.add_column(_plain(name), justify=justify, width=None if left else room, overflow="fold")
+    for row in zip(*(columns[name] for name in least), strict=True):
         drawn.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
     lost = f"[dim]A wider terminal shows {' and '.join(dropped)} too.[/]" if dropped else ""
     meaning = " ".join(explained(used - {OLDER}))
@@ -133,12 +125,16 @@ def _plain(text: str) -> str:
     return text.replace("`", "").replace("*", "")
 
 
-def _broken(title: str, cells: Sequence[Cell]) -> str:
-    """A title in lines that are no wider than the column's cells and its longest word; a ratio keeps its sign."""
-    words = title.replace("× ", "×\u00a0").split(" ")
-    return textwrap.fill(" ".join(words), _longest(["-", *words, *cells]), break_on_hyphens=False)
+def _total(columns: dict[str, int]) -> int:
+    """Of a table's columns, with two blanks between them, and one at each edge."""
+    return sum(columns.values()) + 2 * len(columns)
 
 
-def _longest(cells: Sequence[Cell]) -> int:
-    """Characters of the longest line of these cells."""
-    return max(len(line) for cell in cells for line in str(cell).split("\n"))
+def _least(title: str, cells: Sequence[Cell], may_break: bool) -> int:
+    """How many characters a column needs: titles are broken between words, cells only where they ``may_break``."""
+    words = _plain(title).replace("× ", "×-").split()  # a ratio keeps its sign
+    whole = max((len(line) for cell in cells for line in str(cell).split("\n")), default=0)
+    if may_break:
+        words += [word for cell in cells for word in str(cell).split()]
+        whole = min(whole, SHORT)
+    return max([whole, *map(len, words)])

@@ -24,7 +24,7 @@ from common.trace.messages import Traced, TracedAccess, TracedKernel, TracedRequ
 FOLDER = catalog.ROOT / "results" / "traces"
 KEPT = 12  # requests of each access
 TICKS = 120  # of a pipeline
-_MEMORIES = ("global", "shared", "constant")
+UNITS = {"global": "sectors of 32 bytes", "shared": "wavefronts", "constant": "reads"}  # of what a memory moves
 NO_FAULT = "nothing out of bounds, no race, no uninitialised value stored"
 
 
@@ -32,14 +32,10 @@ Kept = dict[str, Any]
 """A step's trace, or one of its kernels, as ``results/traces/STEP.json`` and the page's script have it.
 
 A trace: ``shape``; ``kernels``; ``main``, the main one's place among them; in a file ``source``, the code's digest.
-A kernel, as :class:`common.trace.messages.TracedKernel`, but
-``file``      from the checkout's root, or where it lies outside, whole
-``loads``     instructions for each multiply-add, by memory
-``says``      its :func:`sentences`
-``accesses``  of these the first requests ``seen``, each: the warp; runs of neighbouring lanes (:func:`packed`); of
-              shared memory how many lanes are served together, and wavefronts
-``faults``    line and text
-``pipeline``  spans: stage, state, start, end, line
+A kernel, as :class:`common.trace.messages.TracedKernel`, but ``file`` from the checkout's root, or where it lies
+outside, whole; ``loads``: instructions for each multiply-add, by memory; ``says``: its :func:`sentences`;
+``accesses``: of these the first requests ``seen``, each: the warp; runs of neighbouring lanes (:func:`packed`); of
+shared memory how many lanes are served together, and wavefronts; ``faults``: line and text; ``pipeline``: spans.
 """
 _ACCESS = ("line", "space", "op", "array", "bits", "accesses", "requests", "moved", "ideal")
 _SPAN = ("stage", "state", "start", "end", "line")
@@ -58,21 +54,17 @@ def of(found: Traced, at: Problem | str) -> Kept:
 
 
 def _kernel(kernel: TracedKernel) -> Kept:
-    loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in _MEMORIES}
+    loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in UNITS}
     return {
         "name": kernel.name,
         "file": store.shown(Path(kernel.file)),
-        "grid": kernel.grid,
-        "block": kernel.block,
-        "blocks": kernel.blocks,
-        "fma": kernel.fma,
-        "fma_lines": kernel.fma_lines,
+        **{key: getattr(kernel, key) for key in ("grid", "block", "blocks", "fma", "fma_lines")},
         "loads": {space: each for space, each in loads.items() if each},
         "says": list(sentences(kernel)),
         "accesses": [
             {key: getattr(one, key) for key in _ACCESS} | {"seen": [_request(one, request) for request in one.seen]}
             for one in kernel.accesses
-            if one.space in _MEMORIES
+            if one.space in UNITS
         ],
         "faults": [{"line": fault.line, "text": fault_sentence(fault)} for fault in kernel.faults],
         "pipeline": [[getattr(span, key) for key in _SPAN] for span in kernel.pipeline if span.start < TICKS],
@@ -98,17 +90,13 @@ def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
     """
     runs: list[tuple[int, int | None, int]] = []
     for place in places:
-        if runs:
-            count, first, step = runs[-1]
-            if place is None or first is None:
-                fits = place is first
-            else:
-                step = place - first if count == 1 else step
-                fits = place == first + count * step
-            if fits:
-                runs[-1] = (count + 1, first, step)
-                continue
-        runs.append((1, place, 0))
+        count, first, step = runs.pop() if runs else (0, place, 0)
+        if count == 1 and place is not None and first is not None:
+            step = place - first
+        if place == (None if first is None else first + count * step):
+            runs.append((count + 1, first, step))
+        else:
+            runs += [(count, first, step), (1, place, 0)]
     return runs
 
 
@@ -123,8 +111,8 @@ def load(step: Step, folder: Path = FOLDER) -> Kept:
 
 def fitting(folder: Path = FOLDER) -> dict[str, Kept]:
     """The kept traces whose lines are those of the files as they are, by step. Raises StoreError."""
-    steps = [step for step in catalog.steps() if (folder / f"{step.name}.json").is_file()]
-    return {step.name: found for step in steps if (found := load(step, folder)).get("source") == _source(step)}
+    found = {step: load(step, folder) for step in catalog.steps() if (folder / f"{step.name}.json").is_file()}
+    return {step.name: kept for step, kept in found.items() if kept.get("source") == _source(step)}
 
 
 def write(step: Step, folder: Path = FOLDER) -> Path:
@@ -196,7 +184,7 @@ def comparison(traces: dict[str, Traced]) -> str:
     if not (before and after):
         return f"{second if before else first} has no float32 multiply-add: its loads cannot be compared."
     parts = []
-    for memory in _MEMORIES:
+    for memory in UNITS:
         was, now = before[memory], after[memory]
         if was:
             parts.append(f"{now / was:#.3g} of {first}'s {memory} loads")
@@ -207,11 +195,6 @@ def comparison(traces: dict[str, Traced]) -> str:
 
 # --- for the terminal: tables ---
 
-_SPACES = {
-    "global": ("global memory, in sectors of 32 bytes", "sectors"),
-    "shared": ("shared memory, in wavefronts", "wavefronts"),
-    "constant": ("constant memory, in reads", "reads"),
-}
 _VERBS = {
     "read": "read", "write": "write", "copy": "copy", "atomic": "update", "tma": "TMA load", "tma store": "TMA store",
     "wgmma": "wgmma",
@@ -225,39 +208,37 @@ def traced(kernel: TracedKernel) -> list[Table]:
         where = f"all {kernel.blocks} blocks"
     elif kernel.blocks > 1:
         where = f"the cluster of {kernel.blocks} that begins with {where}"
-    head = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
+    title = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
     found: list[Table] = []
-    for space, (title, unit) in _SPACES.items():
-        accesses = [a for a in kernel.accesses if a.space == space]
-        if accesses:
-            found.append(_accesses(title if found else head + title, accesses, unit))
+    for space, unit in UNITS.items():
+        if accesses := [access for access in kernel.accesses if access.space == space]:
+            found.append(_accesses(f"{title}{space} memory, in {unit}", accesses, unit.split()[0]))
+            title = ""
     rows = []
     for space, cells in kernel.per_fma.items():
         if any(cells.values()):
             keys = ("loads", "loaded_values", "stores", "stored_values")
             rows.append(["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)])
     header = ["memory", "load instructions", "floats loaded", "store instructions", "floats stored"]
-    rates = Table(header, rows, title="for each multiply-add of a thread", light=True)
-    return [*found, rates] if rows else found
+    return [*found, *[Table(header, rows, title="for each multiply-add of a thread")] * bool(rows)]
 
 
 def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
     header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "source"]
-    rows: list[list[Cell]] = []
-    for a in accesses:
-        sums = _sums(a.requests, a.moved, a.ideal)
-        rows.append([str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *sums, Text(a.text)])
+    rows: list[list[Cell]] = [
+        [str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *_sums([a]), Text(a.text)] for a in accesses
+    ]
     if len(accesses) > 1:
-        total = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
-        rows.append(["", "total", "", *_sums(*total), ""])
-    return Table(header, rows, "", title, ["access", "source"], ["source"], light=True)
+        rows.append(["", "total", "", *_sums(accesses), ""])
+    return Table(header, rows, "", title, ["access", "source"], ["source"])
 
 
-def _sums(requests: int, moved: int, ideal: int) -> list[Cell]:
+def _sums(accesses: list[TracedAccess]) -> list[Cell]:
     """No request reaches memory if all are out of bounds."""
-    each, least = (f"{value / max(requests, 1):.2f}" for value in (moved, ideal))
+    requests, moved, ideal = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
     share = ideal / moved if moved else 1.0
     style = "default" if share > 0.99 else "yellow" if share > 0.5 else "red"
+    each, least = (f"{value / max(requests, 1):.2f}" for value in (moved, ideal))
     return [f"{requests:,}", each, least, Text(f"{100 * share:.0f}%", style=style)]
 
 
@@ -269,7 +250,7 @@ def _point(point: tuple[int, ...]) -> str:
 
 _DEAR = 1.5  # times what it had to move: an access is told from there on
 _TOLD = 8  # accesses
-_WASTED = {"global": ("not coalesced", "sectors of 32 bytes"), "shared": ("bank conflicts", "wavefronts")}
+_WASTED = {"global": "not coalesced", "shared": "bank conflicts"}
 
 
 def summary(kernel: TracedKernel) -> str:
@@ -289,9 +270,8 @@ def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
     ]
     lines = []
     for _, file, one in sorted(found, key=lambda each: -each[0])[:_TOLD]:
-        why, unit = _WASTED[one.space]
         verb = "reads" if one.op in ("read", "copy") else "writes"
-        each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
-        lines.append(f"{file}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}")
+        each = f"{one.per_request:.1f} {UNITS[one.space]} a request where {one.ideal_per_request:.1f} would do"
+        lines.append(f"{file}, line {one.line}: {verb} {one.array}, {_WASTED[one.space]}: {each}\n    {one.text}")
     more = len(found) - len(lines)
     return [*lines, f"... and {more} more such accesses"] if more else lines

@@ -7,8 +7,8 @@ import pytest
 
 from common.catalog import cache, catalog, store
 from common.check import run
-from common.report import tasks
-from common.report.tasks import Draw
+from common.report import pages
+from common.report.pages import Draw
 
 NAIVE = catalog.find("gemm_naive")
 COMMON = catalog.ROOT / "common"
@@ -21,7 +21,7 @@ def own_folder(monkeypatch, tmp_path):
 
 KEYS = {
     "check": lambda: run.Outcomes("tracer")._key(NAIVE),
-    "chart": lambda: tasks._key(Draw(what="code", name="machine code")),
+    "chart": lambda: pages._key(Draw("code", "machine-code.json")),
 }
 
 

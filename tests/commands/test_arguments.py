@@ -23,7 +23,7 @@ from common.grade import folders, grade
 from common.machine_code import successor
 from common.records import records
 from common.records.entries import Point, Sweep
-from common.report import agreement
+from common.report import tables
 from common.run import isolate
 from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
@@ -108,7 +108,9 @@ CASES = {
         == [(str(s.folder / "mine.py"), SMALL.shape(), (1, 2, 0))]
     ),
     "trace gemm_naive --html {out}.html": lambda s: (s.folder / "out.html").is_file(),
-    "trace gemm_naive --agree": lambda s: list(s.table.recorded) == ["gemm_naive"] and s.table.recorded["gemm_naive"],
+    "trace gemm_naive --agree": lambda s: (
+        list(s.agreement.recorded) == ["gemm_naive"] and s.agreement.recorded["gemm_naive"]
+    ),
     "history gemm_naive": lambda s: s.events.step == "gemm_naive",
     "restore gemm_naive 3": lambda s: (s.choose.path.stem, s.choose.wanted) == ("gemm_naive", "3"),
     "reset gemm_naive": lambda s: s.text.path.stem == "gemm_naive",
@@ -243,8 +245,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "time_compilers", by_both)
     monkeypatch.setattr(successor, "version", lambda: "0.6")
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
-    note(agreement, "table", "agreed")
-    note(agreement, "refresh", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
+    note(tables, "agreement", "agreed")
+    note(tables, "count_both", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
     note(history, "events", [])
     event = history.Event("gemm_naive", "0" * 64, "run", time="2026-01-02T03:04:05Z")
     note(history, "choose", event)

@@ -12,7 +12,6 @@ from processes import python
 from sampling import some_days
 
 from common.catalog import catalog
-from common.records import records
 
 SHIPPED = "NVIDIA H100 80GB HBM3"  # a card that a shipped record is of
 SLUG = "nvidia-h100-80gb-hbm3"
@@ -82,12 +81,3 @@ def test_record_writes_what_is_shipped(play, checkout):
     changed, _ = play(SHIPPED, ["bench", "gemm_naive", "--problem", "gemm-2048", "--record"])
     assert changed.split() == ["M", f"results/{SLUG}.json"]
     assert not (checkout / ".workbook" / "results").exists()
-
-
-def test_ones_own_record_comes_first_and_the_shipped_one_of_the_same_card_is_named_so(monkeypatch, tmp_path):
-    own = records.Record(tmp_path / f"{SLUG}.json", records.Record.load(records.RESULTS / f"{SLUG}.json").data)
-    own.start_run()
-    own._change(lambda data: None)
-    monkeypatch.setattr(records, "OWN", tmp_path)
-    titles = [record.title for record in records.all_records()]
-    assert titles == [SHIPPED, f"{SHIPPED}, shipped", "NVIDIA H200, shipped"]

@@ -12,9 +12,9 @@ from common.commands import bench as benches
 from common.commands import changed, parts, verdicts
 from common.records import current, entries, records
 from common.records.records import Record
-from common.report import tasks
-from common.report.tasks import Draw, DrawResult
-from common.run.messages import Library, Outcome, Paired, StepResult
+from common.report import pages
+from common.report.pages import Draw
+from common.run.messages import Answer, Library, Outcome, Paired, StepResult
 from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
 
@@ -366,18 +366,18 @@ def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
 @pytest.mark.parametrize("shipped", [True, False])
 def test_what_is_drawn_is_current_until_something_changes(monkeypatch, write, shipped):
     picture, keys = write("picture.png", "one"), ["one"]
-    monkeypatch.setattr(tasks, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
-    monkeypatch.setattr(tasks, "_key", lambda unit: keys[-1] + unit.what)
-    drawn = DrawResult(status="right", files=[str(picture)])
-    monkeypatch.setattr(tasks.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])
-    assert len(tasks.stale(shipped)) == 1
-    list(tasks.draw(tasks.stale(shipped)))
-    assert tasks.stale(shipped) == []
-    assert len(tasks.stale(not shipped)) == 1
-    assert len(tasks.stale(shipped, fresh=True)) == 1
+    monkeypatch.setattr(pages, "units", lambda shipped: [Draw("code" if shipped else "card", "it")])
+    monkeypatch.setattr(pages, "_key", lambda unit: keys[-1] + unit.what)
+    drawn = Answer(status="right", found=[str(picture)])
+    monkeypatch.setattr(pages.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])
+    assert len(pages.stale(shipped)) == 1
+    list(pages.draw(pages.stale(shipped)))
+    assert pages.stale(shipped) == []
+    assert len(pages.stale(not shipped)) == 1
+    assert len(pages.stale(shipped, fresh=True)) == 1
     keys.append("two")
-    assert len(tasks.stale(shipped)) == 1
+    assert len(pages.stale(shipped)) == 1
     keys.pop()
-    assert tasks.stale(shipped) == []
+    assert pages.stale(shipped) == []
     picture.write_text("another")
-    assert len(tasks.stale(shipped)) == 1
+    assert len(pages.stale(shipped)) == 1

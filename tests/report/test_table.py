@@ -53,8 +53,6 @@ def test_long_texts_are_broken_figures_are_not_and_a_column_without_room_is_left
     long = Table(["name", "why", "ms"], [["a", "word " * 30, "1,234.5"]], left=["why"])
     assert "1,234.5" in printed(long, 40)
     assert printed(long, 40).count("word") == 30
-    code = Table(
-        ["name", "source"], [["a", Text("x = " + "y" * 40)]], left=["source"], optional=["source"], light=True
-    )
+    code = Table(["name", "source"], [["a", Text("x = " + "y" * 40)]], left=["source"], optional=["source"])
     assert "x = " in printed(code, 60)
     assert "x = " not in printed(code, 40)

@@ -17,7 +17,7 @@ from common.catalog.problems import RAGGED, Conv2d, Gemm
 from common.explain.faults import UNSOUND, Fault
 from common.records import records
 from common.records.records import Record
-from common.report import agreement, traces
+from common.report import tables, traces
 from common.run import isolate
 from common.run.messages import StepResult
 from common.timing import tools
@@ -284,12 +284,12 @@ def shipped():
 def test_hardware_and_tracer_agree_or_the_note_says_why():
     """But for conflicts of shared writes, of which the hardware has a few more, and for HFMA2.MMA, 1,024 each."""
     found = shipped().data.agreement
-    note = agreement.table(found).note
+    note = tables.agreement(found).note
     for step in catalog.everything():
         on_tensor_cores = catalog.on_tensor_cores(step, RAGGED[step.ladder][0])
         for kernel in (one for shape in found.get(step.name, {}).values() for one in shape.kernels):
-            for key in agreement.COLUMNS:
-                ratio = agreement.ratio(kernel.hardware, key, kernel.trace)
+            for key in tables.AGREED:
+                ratio = tables.agreed_ratio(kernel.hardware, key, kernel.trace)
                 known = key == "shared_store_wavefronts" and 1 < (ratio or 0) < 1.1
                 beyond = kernel.hardware.ffma_threads - kernel.trace.ffma_threads
                 known |= key == "ffma_threads" and not on_tensor_cores and beyond > 0 and beyond % 1024 == 0
@@ -321,13 +321,13 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
         return [StepResult(status="right", launched=kernels) for kernels in launched], output
 
     monkeypatch.setattr(isolate, "watched", watched)
-    monkeypatch.setattr(agreement.device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(tables.device, "require_gpu", lambda what: None)
     monkeypatch.setattr(tools.shutil, "which", lambda name: "/usr/bin/" + name)
     monkeypatch.setattr(trace, "SHAPES", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
     record = Record(tmp_path / "nvidia-test.json", replace(shipped().data, agreement={}))
-    pairs = agreement.cases([catalog.find(step) for step, _ in CASES])
+    pairs = [(catalog.find(step), at) for step, _ in CASES for at in trace.shapes(catalog.find(step))]
     record.start_run()
-    for step, problem, entry in agreement.refresh(pairs):
+    for step, problem, entry in tables.count_both(pairs):
         record.keep("agreement", step.name, {str(problem): entry})
     assert [str(problem) for step, problem in pairs] == [next(iter(record.data.agreement[s.name])) for s, _ in pairs]
     return Record.load(record.path), pairs
@@ -341,9 +341,9 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
         launches = 2 if step == "conv2d_unroll_gemm" else 1
         assert found.hardware.load_requests == 1000 * launches
         assert found.trace.load_requests > 0
-        ratio = agreement.ratio(found.hardware, "load_requests", found.trace)
+        ratio = tables.agreed_ratio(found.hardware, "load_requests", found.trace)
         assert ratio == 1000 * launches / found.trace.load_requests
-    table = agreement.table(record.data.agreement)
+    table = tables.agreement(record.data.agreement)
     assert [cells[0] for cells in table.rows] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
     assert re.search(r"^`multiply_columns`: .*128-bit load", table.note, re.MULTILINE)
 
@@ -351,8 +351,8 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
 def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
     recorded = shipped().data.agreement
     for name in ("gemm_tuned", "conv2d_unroll_gemm", "conv2d_register_tiled"):
-        pairs = agreement.cases([catalog.find(name)])
-        for (step, problem), own in zip(pairs, agreement.count(pairs), strict=True):
+        pairs = [(catalog.find(name), at) for at in trace.shapes(catalog.find(name))]
+        for (step, problem), own in zip(pairs, tables.traced_counts(pairs), strict=True):
             for kernel in recorded[step.name][str(problem)].kernels:
                 assert kernel.trace == own[kernel.kernel]
 
@@ -360,7 +360,7 @@ def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
 def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
     record.data.agreement["gemm_naive"][str(pairs[0][1])].source = "old"
-    assert agreement.table(record.data.agreement).rows[0][0] == "`gemm_naive` ¶"
+    assert tables.agreement(record.data.agreement).rows[0][0] == "`gemm_naive` ¶"
 
 
 # --- the command line ---
