@@ -16,7 +16,6 @@ from common.records.records import Record
 Parser = argparse.ArgumentParser
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
 
-
 # What several commands, or one, may be given; a positional one may be left out where a command adds "?" to its name.
 OPTIONS: dict[str, dict[str, Any]] = {
     "steps": {"nargs": "*", "metavar": "STEP", "help": "steps or exercises (check, time, bench: default all)"},
@@ -54,13 +53,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def refuse(options: argparse.Namespace, switch: str, *names: str) -> None:
+    """Raise ValueError if an option is given that ``switch`` has no use for."""
+    for name in names:
+        if getattr(options, name) not in (None, False):
+            raise ValueError(f"{switch}: goes with steps alone, not with --{name.replace('show', 'ptx or --sass')}")
+
+
 def takes(parser: Parser, options: str) -> Parser:
     """Add some of :data:`OPTIONS`, named in one text; returns the parser."""
     for name in options.split():
-        given = dict(OPTIONS[name.rstrip("?")])
-        if name.endswith("?"):
-            given["nargs"] = "?"
-        parser.add_argument(name.rstrip("?"), **given)
+        more: dict[str, Any] = {"nargs": "?"} if name.endswith("?") else {}
+        parser.add_argument(name.rstrip("?"), **OPTIONS[name.rstrip("?")], **more)
     return parser
 
 

@@ -12,19 +12,16 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import problems, store
+from common.catalog import problems
 from common.catalog.catalog import Step
 from common.check import loading, run
 from common.commands import console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
-from common.explain.faults import cut
-from common.report import tables, traces
-from common.report.traces import Kept
+from common.report import tables
 from common.run.messages import Outcome
 from common.timing import measuring
 from common.timing.ceilings import Ceilings
-from common.trace.messages import Traced
 
 _WIDE = 110
 
@@ -117,31 +114,3 @@ def print_complaints(outcomes: list[Outcome]) -> None:
     """What is wrong and what to look at; what cannot be used goes to standard error."""
     for outcome, text in words.told(outcomes, min(console.say().width, _WIDE)):
         (console.complain if outcome.status in ("refused", "unusable") else console.tell)(text)
-
-
-def write_page(found: list[tuple[Step, Kept, Path]], options: argparse.Namespace) -> None:
-    """Write traces of files, in their steps' places, as the interactive page that ``--html`` names."""
-    from common.book import explorer
-
-    store.write(options.html, explorer.page([explorer.Shown(*one) for one in found]))
-    console.tell(f"written: {escape(str(options.html))}", options=options)
-
-
-def print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
-    say = console.say()
-    say.print(f"{step.name} at {problem}")
-    for kernel in found.kernels:
-        for table in traces.traced(kernel):
-            say.print(table)
-        lines = [*traces.pipeline(kernel, say.width), *(f"  prints {cut(line, 200)}" for line in kernel.printed)]
-        if more := kernel.prints - len(kernel.printed):
-            lines.append(f"  ... {more} more")
-        console.tell(*map(escape, (*lines, *traces.sentences(kernel))))
-    faults = [fault for kernel in found.kernels for fault in kernel.faults]
-    for fault in faults:
-        console.tell(f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}")
-    if not faults:
-        console.tell(f"[green]No fault[/] in what was traced: {traces.NO_FAULT}.")
-        if usual:  # the shape is a multiple of the tiles
-            ragged = problems.RAGGED[step.ladder][0]
-            console.tell(f'Guards are tested at a shape that tiles do not divide: --shape "{ragged}"')

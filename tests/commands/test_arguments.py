@@ -17,7 +17,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, changed, console, edits, exercising, lessons, parts, pictures
+from common.commands import arguments, bench, changed, console, edits, exercising, lessons, parts
 from common.edit import history
 from common.grade import folders, grade
 from common.machine_code import successor
@@ -133,7 +133,7 @@ REFUSED = {
     "check gemm_naive --seed -1": ["--seed -1: must be an integer from 0 to 2147483647"],
     "check gemm_naive --full --shape 'M=4 N=5 K=6'": ["--full has shapes of its own"],
     "check 01.1 --record": ["'01.1' is unknown"],
-    "check gemm_naive --record --json": ["--record: takes steps and --seed alone"],
+    "check gemm_naive --record --json": ["--record: goes with steps alone, not with --json"],
     "bench --part colour": ["--part 'colour': must be one of rows, epilogues"],
     "inspect": ["takes one STEP or two, and 0 are named"],
     "inspect gemm_naive --record --cc 8.0": ["--record: goes with steps alone, not with --cc"],
@@ -255,11 +255,11 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(grade.Grader, "all", nothing)
     note(exercising, "_remember")
     for module, name in (
-        (pictures, "redraw"), (pictures, "draw_photo"),
+        (changed, "redraw"), (changed, "draw_photo"),
         (lessons, "_lesson"), (edits, "watch"), (edits, "keep"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, 0)
-    monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
+    monkeypatch.setattr(changed.pages, "update", lambda *_: [])
     note(changed, "check_changed", ([], []))
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
