@@ -50,10 +50,8 @@ def print_json(found: object) -> None:
 
 def complain(text: str) -> None:
     """Print a line in rich's markup on standard error, if anybody can be told."""
-    try:
+    with suppress(OSError):
         _Console(stderr=True, highlight=False).print(text, soft_wrap=True)
-    except OSError:
-        discard(sys.stderr)
 
 
 def warn(text: str) -> None:

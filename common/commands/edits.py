@@ -21,14 +21,14 @@ from common.run import isolate
 def show_history(options: argparse.Namespace) -> int:
     files = [_file_of(options.step)] if options.step else shipped.everything()
     found = history.events(files[0].stem if options.step else None)
-    if not found:
-        console.tell("the history is empty: it will list each run of an edited step")
-        return RIGHT
     known = {event.step for event in found}
     paths = [path for path in files if path.stem in known]
     present = {path.stem: history.sha(store.read_bytes(path)) for path in paths if path.exists()}
     originals = {path.stem: history.sha(shipped.text(path) or b"") for path in paths}
-    console.say().print(words.events(found, present, originals))
+    if found:
+        console.say().print(words.events(found, present, originals))
+    else:
+        console.tell("the history is empty: it will list each run of an edited step")
     return RIGHT
 
 
@@ -51,9 +51,9 @@ def restore(options: argparse.Namespace) -> int:
 
 def reset(options: argparse.Namespace) -> int:
     lessons, wanted = catalog.lessons(), options.lesson or ""
-    chosen = [name for name in lessons if wanted in (name, name[:2])]
+    folders = [catalog.LESSONS / name / part for name in lessons for part in (".", catalog.EXPERIMENTS)
+               if wanted in (name, name[:2])]  # fmt: skip
     try:
-        folders = [catalog.LESSONS / name / part for name in chosen for part in (".", catalog.EXPERIMENTS)]
         files = [path for path in shipped.everything() if path.parent in folders] or [_file_of(wanted)]
     except ValueError:
         numbers = ", ".join(name[:2] for name in lessons)
@@ -95,25 +95,21 @@ def keep(steps: Sequence[Step] = ()) -> None:
 
 def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threading.Event | None = None) -> int:
     """Run an edited step, printing each stage as it comes; it enters the history."""
-    code, printed = UNUSABLE, False
+    printed = False
     this = loop.Run(step, preset or catalog.usual_preset(step), without_gpu, stop or threading.Event())
     with closing(this.stages()) as stages:
         for stage in stages:
-            if not printed:
-                printed = console.tell(*words.printed(stage.outcomes))
+            printed = printed or console.tell(*words.printed(stage.outcomes))
             if stage.failed:
                 verdicts.print_complaints(stage.failed)
                 console.tell(f"[dim]{stage.seconds:.1f} s[/]")
-                code = verdicts.exit_code(stage.failed, asked=True)
-                break
-            code = RIGHT
+                return verdicts.exit_code(stage.failed, asked=True)
             console.tell(*words.stage(step.name, stage))
-    if this.verdict == "unfinished":
-        console.tell("[dim]left unfinished[/]")
-    elif code == RIGHT and this.verdict != "right":
-        console.tell(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
-        code = UNUSABLE
-    return code
+    if this.verdict == "right":
+        return RIGHT
+    unfinished, unjudged = "[dim]left unfinished[/]", f"[yellow]{this.verdict}: nothing was judged to be right[/]"
+    console.tell(unfinished if this.verdict == "unfinished" else unjudged)
+    return UNUSABLE
 
 
 def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: bool) -> int:
