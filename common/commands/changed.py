@@ -15,7 +15,6 @@ from common.check import plan, run
 from common.commands import arguments, bench, console, edits, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.records import current, records
-from common.records.records import Record
 from common.report import pages, tasks
 from common.report.tasks import Draw, DrawResult
 from common.run.messages import Outcome
@@ -29,16 +28,15 @@ _PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 def do_all(options: argparse.Namespace) -> int:
     say, steps = console.say(), catalog.everything()
     without_gpu = arguments.without_gpu(options.sim)
-    card = None if without_gpu else run.inspect_device()
     recorded = {} if options.fresh else run.shipped(steps)
     if without_gpu:  # that the compiler works here, one step shows; the others' compilations are of the record, too
         recorded.pop(steps[0].name, None)
     say.rule("check every step on the CPU" if without_gpu else "check and time every step")
-    outcomes, timed = check_changed(steps, recorded, card, options.fresh)
+    outcomes, timed = check_changed(steps, recorded, without_gpu, options.fresh)
     code = max(verdicts.exit_code(outcomes, asked=False), verdicts.exit_code(timed, asked=False))
     say.rule("charts and tables")
     if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
-        draw_photo(card[0] if card else None, options.fresh)
+        draw_photo(without_gpu, options.fresh)
     if without_gpu:
         say.print("No GPU here: charts and tables in results/ and the pages name the cards that they are of.")
     code = max(code, redraw(options.fresh))
@@ -47,24 +45,19 @@ def do_all(options: argparse.Namespace) -> int:
 
 
 def check_changed(
-    steps: list[Step], recorded: dict[str, run.Shipped], card: tuple[device.Gpu, int] | None, fresh: bool
+    steps: list[Step], recorded: dict[str, run.Shipped], without_gpu: bool, fresh: bool
 ) -> tuple[list[Outcome], list[Outcome]]:
     """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all. With
-    a card, and the bytes that a problem may take there, time what it has no current row of, too; those outcomes."""
-    checks = run.Outcomes([[card[0].name, card[0].driver] if card else "tracer", recorded], fresh)
-    found = checks.known(steps, card[1] if card else 0)
+    a GPU, time what it has no current row of, too; those outcomes."""
+    card, room = (None, 0) if without_gpu else run.inspect_device()
+    checks = run.Outcomes([[card.name, card.driver] if card else "tracer", recorded], fresh)
+    found = checks.known(steps, room)
     console.say_kept(len(found), "verdicts")
     rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
     edits.keep(rest)
-    rows, lacking, ceilings = None, list[tuple[Step, str]](), False
-    if card:
-        rows, pairs = (
-            bench.Rows(Record.open(card[0], arguments.folder(False)), quick=True),
-            arguments.pairs(steps, None),
-        )
-        lacking = [p for p in pairs if fresh or not current.row(rows.record, *p, card[1], in_turn=False)]
-        ceilings = fresh or not current.ceilings(rows.record)
-        console.say_kept(len(pairs) - len(lacking), "rows")
+    rows = bench.Rows(fresh, quick=True) if card else None
+    lacking = rows.lacking(arguments.pairs(steps, None)) if rows else []
+    ceilings = rows is not None and (fresh or not current.ceilings(rows.record))
 
     def work(checking: run.Checking) -> Iterator[tuple[str, Any]]:
         """Each step is timed as soon as it is right, while others are compiled: with all processors busy FP32 steps
@@ -83,7 +76,7 @@ def check_changed(
             yield from rows.take(measuring.at_a_low_clock(rows.outcomes), ceilings=ceilings)
 
     if expected := range(len(rest) + len(lacking) + ceilings):
-        with run.Checking(rest, not card, seed=seed, brief=recorded, timed=lacking) as checking:
+        with run.Checking(rest, without_gpu, seed=seed, brief=recorded, timed=lacking) as checking:
             for _ in console.progress("check and time" if card else "check", work(checking), expected, bench.line):
                 pass
     outcomes = [outcome for step in steps for outcome in found[step.name]]
@@ -102,7 +95,7 @@ def charts(options: argparse.Namespace) -> int:
     code = redraw(options.fresh, options.record)
     if options.record:
         if device.gpu_count():
-            draw_photo(run.inspect_device()[0], options.fresh, shipped=True)
+            draw_photo(False, options.fresh, shipped=True)
         for path in pages.update(records.other(records.REFERENCE_GPU)):
             console.tell(f"tables rewritten: {store.shown(path)}")
     return code
@@ -131,9 +124,10 @@ def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
     return f"{unit.name} {unit.ladder}: {len(result.files)} drawn, {result.seconds or 0.0:.1f} s"
 
 
-def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> None:
+def draw_photo(without_gpu: bool, fresh: bool, shipped: bool = False) -> None:
     """Draw the photograph's feature maps, on the GPU or as traced, unless those that are there hold."""
     step = catalog.find(lessontext.read(catalog.LESSONS).photo)
+    gpu = None if without_gpu else run.inspect_device()[0]
     name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
     script = catalog.LESSONS / step.lesson / _PHOTO
     key = cache.key([script, step.path], name, gpu and gpu.driver, shipped)
@@ -141,7 +135,7 @@ def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> No
     if drawn and Path(drawn).is_file():
         console.say_kept(1, "feature maps of the photograph")
         return
-    path = catalog.load_file(script).draw(step, gpu is None, name, arguments.folder(shipped) / "charts" / slug)
+    path = catalog.load_file(script).draw(step, without_gpu, name, arguments.folder(shipped) / "charts" / slug)
     cache.put("photo", key, str(path))
     console.tell(f"feature maps of the photograph drawn: {store.shown(path)}")
 

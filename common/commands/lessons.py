@@ -63,7 +63,7 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
         _print_recorded(chosen, preset)
     else:
         pairs = arguments.pairs(_with_predecessors(chosen), preset)
-        timed = bench.measure_rows(pairs, *run.inspect_device(), fresh=True, libraries=False)
+        timed = bench.measure_rows(pairs, fresh=True, libraries=False)
         code = verdicts.exit_code(timed, asked=True)
     verdicts.say_left_out(outcomes)
     return code
