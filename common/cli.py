@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from common.catalog import device
 from common.check import compiling, run
-from common.commands import arguments, bench, changed, edits, exercising, lessons, steps, tracing
+from common.commands import arguments, bench, changed, edits, lessons, steps, tracing
 from common.commands.console import UNREAD, UNUSABLE, blame, discard, tell
 from common.run import isolate
 from common.timing import tools
@@ -21,9 +21,9 @@ from common.trace.state import TraceError
 
 # What each does, in words, and the options that it takes; a learner's first.
 _COMMANDS = {
-    "grade": (exercising.grade_files, "grade exercises, a file, or a folder of other people's files",
+    "grade": (edits.grade_files, "grade exercises, a file, or a folder of other people's files",
               "targets --json --sim --seconds --workers --out"),
-    "hint": (exercising.hint, "print one more hint for an exercise; without NUMBER, what has passed", "exercise?"),
+    "hint": (edits.hint, "print one more hint for an exercise; without NUMBER, what has passed", "exercise?"),
     "list": (steps.show_list, "list all steps", "--json"),
     "check": (steps.check, "check that steps compute the right values, without races or unset reads",
               "steps --file --json --sim --shape --seed --full --record"),

@@ -3,14 +3,12 @@
 Module by module:
 
     arguments     every option; which steps, presets and shapes were named
-    console       what is said: lines, complaints, progress
-    verdicts      outcomes on the terminal, and exit codes
+    console       what is said: lines, complaints, progress, outcomes; exit codes
     steps         list, check, time, diff, inspect, ship
     bench         bench: what a record lacks is measured; sweep
     parts         what a record holds beside times, and how that is measured
-    edits         history, restore, reset; a run of an edited step, again at every save
+    edits         history, restore, reset; grade, hint
     tracing       trace, run
-    exercising    grade, hint
-    lessons       a lesson: run, watched
+    lessons       a lesson: run, watched; a run of an edited step
     changed       all, charts, book: what has changed is checked, timed, drawn and built anew
 """

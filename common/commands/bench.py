@@ -13,7 +13,7 @@ from rich.markup import escape
 from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
 from common.check import run
-from common.commands import arguments, console, verdicts
+from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.commands.parts import PARTS
 from common.records import current, records
@@ -38,7 +38,7 @@ def run_bench(options: argparse.Namespace) -> int:
     for name in options.part or (known if options.record and not (chosen or options.problem) else (ROWS,)):
         console.say().rule(name)
         if name == ROWS:
-            found = verdicts.exit_code(measure_rows(pairs, bool(chosen), options.record), asked=False)
+            found = console.exit_code(measure_rows(pairs, bool(chosen), options.record), asked=False)
         else:
             found = PARTS[name].run(arguments.open_record(options.record), chosen, options.problem)
         code = max(code, found)
@@ -89,7 +89,7 @@ class Rows:
         if rates is not None:
             said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
             console.tell(f"{escape(gpu)}: {said}")
-            verdicts.print_times(measuring.latest(self.outcomes), rates, gpu)
+            console.print_times(measuring.latest(self.outcomes), rates, gpu)
 
 
 def measure_rows(
@@ -121,7 +121,7 @@ def line(entry: tuple[str, Any]) -> str:
     """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``; of checks, at how many shapes."""
     kind, found = entry
     if kind in ("step", "check"):
-        return verdicts.line(found) if kind == "step" else verdicts.checked_line(found)
+        return console.line(found) if kind == "step" else console.checked_line(found)
     return f"the library on {found[0]}: {found[1].status}" if kind == "library" else f"{kind}: measured"
 
 

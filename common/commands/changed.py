@@ -12,7 +12,7 @@ from rich.markup import escape
 from common.catalog import cache, catalog, device, lessontext, store
 from common.catalog.catalog import Step
 from common.check import plan, run
-from common.commands import arguments, bench, console, edits, verdicts
+from common.commands import arguments, bench, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.records import current, records
 from common.report import pages, tasks
@@ -33,14 +33,14 @@ def do_all(options: argparse.Namespace) -> int:
         recorded.pop(steps[0].name, None)
     say.rule("check every step on the CPU" if without_gpu else "check and time every step")
     outcomes, timed = check_changed(steps, recorded, without_gpu, options.fresh)
-    code = max(verdicts.exit_code(outcomes, asked=False), verdicts.exit_code(timed, asked=False))
+    code = max(console.exit_code(outcomes, asked=False), console.exit_code(timed, asked=False))
     say.rule("charts and tables")
     if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
         draw_photo(without_gpu, options.fresh)
     if without_gpu:
         say.print("No GPU here: charts and tables in results/ and the pages name the cards that they are of.")
     code = max(code, redraw(options.fresh))
-    verdicts.say_left_out(outcomes)
+    console.say_left_out(outcomes)
     return code
 
 
@@ -83,11 +83,11 @@ def check_changed(
     if rows and rows.outcomes:
         rows.show()
     if rest:
-        verdicts.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
-        verdicts.print_checks(outcomes)
+        console.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
+        console.print_checks(outcomes)
     if card and (wrong := {outcome.step.name for outcome in outcomes if not outcome.fine}):
         console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
-    verdicts.say_shipped(recorded)
+    console.say_shipped(recorded)
     return outcomes, measuring.latest(rows.outcomes) if rows else []
 
 

@@ -1,21 +1,26 @@
-"""Edited files: a run of a step, again at every save; the commands ``history``, ``restore`` and ``reset``."""
+"""A reader's own files: ``history``, ``restore`` and ``reset`` of edited ones; ``grade`` and ``hint``."""
 
 from __future__ import annotations
 
 import argparse
-import threading
-import time
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-from common.catalog import catalog, exercises, shipped, sources, store
+from rich.markup import escape
+from rich.text import Text
+
+from common.catalog import catalog, device, exercises, shipped, store
 from common.catalog.catalog import Step
-from common.commands import console, verdicts
-from common.commands.console import RIGHT, UNUSABLE
-from common.edit import history, loop, words
-from common.run import isolate
+from common.commands import arguments, console
+from common.commands.console import RIGHT, WRONG
+from common.edit import history, words
+from common.grade import folders, grade
+from common.report.table import Cell, Table
+from common.timing import measuring
 
 
 def show_history(options: argparse.Namespace) -> int:
@@ -93,59 +98,103 @@ def keep(steps: Sequence[Step] = ()) -> None:
         console.warn(f"this run is not kept: {error}")
 
 
-def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threading.Event | None = None) -> int:
-    """Run an edited step, printing each stage as it comes; it enters the history."""
-    printed = False
-    this = loop.Run(step, preset or catalog.usual_preset(step), without_gpu, stop or threading.Event())
-    with closing(this.stages()) as stages:
-        for stage in stages:
-            printed = printed or console.tell(*words.printed(stage.outcomes))
-            if stage.failed:
-                verdicts.print_complaints(stage.failed)
-                console.tell(f"[dim]{stage.seconds:.1f} s[/]")
-                return verdicts.exit_code(stage.failed, asked=True)
-            console.tell(*words.stage(step.name, stage))
-    if this.verdict == "right":
-        return RIGHT
-    unfinished, unjudged = "[dim]left unfinished[/]", f"[yellow]{this.verdict}: nothing was judged to be right[/]"
-    console.tell(unfinished if this.verdict == "unfinished" else unjudged)
-    return UNUSABLE
+# --- exercises ---
 
 
-def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: bool) -> int:
-    """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now. A run ends
-    early if its step is saved again."""
-    stop, path = threading.Event(), Path()
+def grade_files(options: argparse.Namespace) -> int:
+    for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
+        if value is not None and not 0 < value < 1e6:
+            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
+    files, folder, left_out = folders.to_grade(options.targets)
+    if not files:
+        raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
+    if folder is None:
+        if options.out is not None:
+            raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
+        return _graded(options, files)
+    out = options.out or folder
+    out.mkdir(parents=True, exist_ok=True)
+    if not os.access(out, os.W_OK):
+        raise ValueError(f"{out}: must be a folder to write to, or name one with --out")
+    inside = folders.INSIDE in os.environ
+    if not inside and (words := folders.bubblewrap(folder, out)):
+        given = [str(folder.resolve()), "--out", str(out.resolve()), "--seconds", str(options.seconds)]
+        given += ["--workers", str(options.workers)] if options.workers else []
+        given += [f"--{name}" for name in ("json", "sim") if getattr(options, name)]
+        command = [*words, sys.executable, "-m", "common", "grade", *given]
+        return subprocess.run(command, cwd=catalog.ROOT).returncode
+    notes = [f"not graded: {text}" for text in left_out]
+    return _graded(options, files, out, [*notes, folders.ISOLATED if inside else folders.NOT_ISOLATED])
 
-    def run_saved(path: Path, stop: threading.Event) -> None:
-        """Run the steps that a saved file is, or that import it."""
-        saved = time.strftime("%H:%M:%S", time.localtime(path.stat().st_mtime))
-        console.say().rule(f"{path.name}, saved {saved}")
-        for step in steps:
-            if path == step.path or path in sources.imported_helpers(step.path):
-                run_edited(step, preset, without_gpu, stop)
 
-    pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
-    saves = loop.Saves([*(step.path for step in steps), *shipped.helpers()])
-    isolate.warm()
-    console.tell(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
-    with ThreadPoolExecutor(1) as worker:
-        running: Future[None] = worker.submit(lambda: None)
+def _graded(
+    options: argparse.Namespace, files: list[folders.Submission], out: Path | None = None, notes: Sequence[str] = ()
+) -> int:
+    """Grade files and print the verdicts; those of a folder's are reported to ``out``, above the last note."""
+    without_gpu = arguments.without_gpu(options.sim, options)
+    gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
+    grader = grade.Grader(gpu, ceilings, options.seconds)
+    if folders.INSIDE not in os.environ:
+        keep()
+    name_edited_helpers("kernels are graded on the shipped one")
+    found: dict[int, grade.Grade] = {}
+    try:
+        with closing(grader.all(files, options.workers or device.workers())) as coming:
+            line = (lambda each: _head(each[1])) if len(files) > 1 else None  # of one, the verdict itself follows
+            for number, verdict in console.progress("grade", coming, files, line, options.json):
+                found[number] = verdict
+    finally:  # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
+        graded = [(files[number], found[number]) for number in sorted(found)]
+        grades = [one for _, one in graded]
         try:
-            while True:
-                for saved in saves.look():
-                    pending += [saved] if saved not in pending else []
-                    if saved == path:
-                        stop.set()
-                if running.done():
-                    running.result()  # raises what it raised
-                    if pending:
-                        path, stop = pending.pop(0), threading.Event()
-                        running = worker.submit(run_saved, path, stop)
-                time.sleep(loop.LOOK_SECONDS)
-        except KeyboardInterrupt:
-            console.tell("no longer watching")
-        finally:
-            stop.set()
-            isolate.cool()
+            written = folders.report(grades, out, notes[-1]) if out else ()
+            _remember(graded)
+            notes = [*notes, *(f"written: {path}" for path in written)]
+        except (OSError, ValueError) as error:
+            console.warn(f"not kept: {error}")
+    if options.json:
+        console.print_json({"device": "tracer" if without_gpu else "gpu", "grades": [g.as_dict() for g in grades]})
+    for one in grades:
+        lines = [*one.reasons, *one.notes]
+        if not out and not one.passed and one.target[:1].isdigit():
+            section = exercises.find(one.target).section
+            lines.append(f"a hint: python -m common hint {one.target}" + f"; its section: {section}" * bool(section))
+        head = f"[{'green' if one.passed else 'bold red'}]{escape(_head(one))}[/]"
+        console.tell(head, *(escape(f"  {text}") for text in lines), options=options)
+    console.tell(*(f"[yellow]{escape(folders.printable(text))}[/]" for text in notes), options=options)
+    return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _head(one: grade.Grade) -> str:
+    """``ada 01.2 NAME: passed, 3 s``."""
+    names = dict.fromkeys(filter(None, (one.student, one.target, one.name)))
+    return f"{' '.join(names)}: {'passed' if one.passed else 'not passed'}, {one.seconds:.0f} s"
+
+
+def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
+    """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources; a file that was
+    saved meanwhile is passed over. Raises StoreError."""
+    own = {one.path.resolve(): one for one in exercises.everything()}
+    for file, one in graded:
+        path = file.path.resolve()
+        if path in own and folders.Submission(path).text == file.text:
+            exercises.State().remember(own[path], one.passed)
+            if shipped.edited(path):
+                history.save(path)
+
+
+def hint(options: argparse.Namespace) -> int:
+    keep()  # exercises as shipped, while they are
+    state = exercises.State()
+    if options.exercise is None:
+        rows: list[list[Cell]] = []
+        for one in exercises.everything():
+            done = Text("passed" if state.passed(one) else "", style="green")
+            rows.append([one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done])
+        header = ["", "exercise", "kind", "hints", "done"]
+        console.say().print(Table(header, rows, left=header[1:]))
+        return RIGHT
+    one = exercises.find(options.exercise)
+    number, text = state.hint(one)
+    console.tell(f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}")
     return RIGHT

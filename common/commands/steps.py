@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from common.catalog import catalog, device, limits, shipped, sources
 from common.check import compiling, plan, run
-from common.commands import arguments, console, edits, verdicts
+from common.commands import arguments, console, edits
 from common.commands.console import RIGHT
 from common.machine_code import codegen, successor
 from common.records import records
@@ -40,16 +40,16 @@ def check(options: argparse.Namespace) -> int:
     without_gpu = arguments.without_gpu(options.sim, options)
     edits.keep([] if options.file else steps)
     checking = run.check_steps(steps, without_gpu, shape, options.file, seed, full=options.full)
-    outcomes = list(verdicts.checked(steps, checking, options.json))
-    code = verdicts.exit_code(outcomes, shape is not None)
+    outcomes = list(console.checked(steps, checking, options.json))
+    code = console.exit_code(outcomes, shape is not None)
     if options.json:
         results = [{"step": o.step.name, **o.told(), "shape": o.problem.shape()} for o in outcomes]
         engine = "tracer" if without_gpu else "gpu"
         console.print_json({"device": engine, "right": code == RIGHT, "seed": seed, "results": results})
     else:
-        verdicts.say_seed(seed, drawn=shape is None)
-        verdicts.print_checks(outcomes, options.file)
-    verdicts.say_left_out(outcomes, options)
+        console.say_seed(seed, drawn=shape is None)
+        console.print_checks(outcomes, options.file)
+    console.say_left_out(outcomes, options)
     return code
 
 
@@ -59,14 +59,14 @@ def _record_verdicts(options: argparse.Namespace, seed: int) -> int:
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     if small := device.small_card():
         raise ValueError(f"--record: verdicts are of {device.USUAL_CARD}, and this one has the limits of {small}")
-    found = list(verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))
+    found = list(console.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))
     coming = compiling.compile_steps(steps, codegen.ARCHITECTURES, False)
-    outcomes = [*found, *console.progress("compile", coming, steps, verdicts.line)]
+    outcomes = [*found, *console.progress("compile", coming, steps, console.line)]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
     run.ship({step: [one for one in found if one.step == step] for step in steps if step not in wrong})
-    verdicts.say_seed(seed)
-    verdicts.print_checks(outcomes)
-    return verdicts.exit_code(outcomes, asked=False)
+    console.say_seed(seed)
+    console.print_checks(outcomes)
+    return console.exit_code(outcomes, asked=False)
 
 
 def time(options: argparse.Namespace) -> int:
@@ -76,7 +76,7 @@ def time(options: argparse.Namespace) -> int:
     gpu, ceilings = measuring.measure_device()
     edits.keep([] if options.file else steps)
     times = measuring.time_steps(pairs, options.file)
-    outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.line, options.json))
+    outcomes = measuring.latest(console.progress("time", times, pairs, console.line, options.json))
     if options.json:
         results: list[dict[str, object]] = []
         for one in outcomes:
@@ -89,8 +89,8 @@ def time(options: argparse.Namespace) -> int:
                 }
         console.print_json({"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results})
     else:
-        verdicts.print_times(outcomes, ceilings, gpu.name)
-    return verdicts.exit_code(outcomes, asked=True)
+        console.print_times(outcomes, ceilings, gpu.name)
+    return console.exit_code(outcomes, asked=True)
 
 
 def diff(options: argparse.Namespace) -> int:
@@ -148,7 +148,7 @@ def inspect(options: argparse.Namespace) -> int:
     for outcome in outcomes:
         for reason in outcome.reasons:
             console.blame(f"{outcome.step.name}: {reason}")
-    return verdicts.exit_code(outcomes, asked=True)
+    return console.exit_code(outcomes, asked=True)
 
 
 def _record_code(options: argparse.Namespace) -> int:
@@ -161,9 +161,9 @@ def _record_code(options: argparse.Namespace) -> int:
         console.tell(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
         return RIGHT
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
-    outcomes = list(console.progress("compile", compiled, steps, verdicts.line))
-    verdicts.print_complaints(outcomes)
-    code = verdicts.exit_code(outcomes, asked=True)
+    outcomes = list(console.progress("compile", compiled, steps, console.line))
+    console.print_complaints(outcomes)
+    code = console.exit_code(outcomes, asked=True)
     if code == RIGHT:
         records.record_code(outcomes)
     else:

@@ -17,7 +17,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, changed, console, edits, exercising, lessons, parts
+from common.commands import arguments, bench, changed, console, edits, lessons, parts
 from common.edit import history
 from common.grade import folders, grade
 from common.machine_code import successor
@@ -253,10 +253,10 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(shipped, "text", None)
     note(folders, "report", (Path("a"), Path("b")))
     note(grade.Grader, "all", nothing)
-    note(exercising, "_remember")
+    note(edits, "_remember")
     for module, name in (
         (changed, "redraw"), (changed, "draw_photo"),
-        (lessons, "_lesson"), (edits, "watch"), (edits, "keep"), (edits, "name_edited_helpers"),
+        (lessons, "_lesson"), (lessons, "watch"), (edits, "keep"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, 0)
     monkeypatch.setattr(changed.pages, "update", lambda *_: [])

@@ -17,7 +17,7 @@ from sampling import some, some_days
 from common import cli
 from common.catalog import catalog, exercises, problems, store
 from common.check import check
-from common.commands import exercising
+from common.commands import edits
 from common.edit import history
 from common.grade import folders, grade, tasks
 from common.grade.folders import Submission
@@ -490,9 +490,9 @@ def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, 
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "state.json",))
     graded = [(Submission(path), Grade("01.1", ONE, "write"))]
     path.write_text("x = 2\n")
-    exercising._remember(graded)
+    edits._remember(graded)
     assert not exercises.State().passed(one)
-    exercising._remember([(Submission(path), Grade("01.1", ONE, "write"))])
+    edits._remember([(Submission(path), Grade("01.1", ONE, "write"))])
     assert exercises.State().passed(one)
     assert [event.what for event in history.events(ONE)] == ["saved"]
 

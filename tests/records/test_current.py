@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
-from common.commands import changed, parts, verdicts
+from common.commands import changed, console, parts
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
@@ -256,7 +256,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
                 yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
 
     monkeypatch.setattr(run, "Checking", Checking)
-    monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
+    monkeypatch.setattr(console, "print_checks", lambda *_: None)
     monkeypatch.setattr(changed.edits, "keep", lambda _: None)
     for _ in range(2):
         found, _ = changed.check_changed(steps, {}, True, fresh=False)
@@ -299,7 +299,7 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "inspect_device", lambda: (device.Gpu(**GPU), ROOM))
     monkeypatch.setattr(measuring, "measure", measure)
     monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
-    for owner, name in ((verdicts, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
+    for owner, name in ((console, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
         monkeypatch.setattr(owner, name, lambda *_: None)
     found, timed = changed.check_changed(steps, {}, False, fresh=True)
     assert did == [
@@ -320,7 +320,7 @@ def bench(record, monkeypatch):
     """Runs a bench on that record; returns what was measured."""
     monkeypatch.setattr(peers, "available", lambda: False)
     monkeypatch.setattr(run, "compile_ahead", lambda *_: None)
-    monkeypatch.setattr(verdicts, "print_times", lambda *_: None)
+    monkeypatch.setattr(console, "print_times", lambda *_: None)
 
     def bench(steps, fresh=False, **gpu):
         measured = []
