@@ -81,8 +81,14 @@ def open_record(shipped: bool) -> Record:
 
 
 def chosen(options: argparse.Namespace) -> list[Step]:
-    """The steps or exercises named, or all steps; with --file exactly one must be named."""
-    steps = [_step_of(name) for name in options.steps]
+    """The steps or exercises' kernels named, or all steps; with --file exactly one must be named."""
+    kernels = {name: one for one in exercises.everything() if one.ladder for name in (one.name, one.number)}
+    steps: list[Step] = []
+    for name in options.steps:
+        if one := kernels.get(name):
+            steps.append(Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True))
+        else:
+            steps.append(catalog.find(name))
     if options.file is not None:
         if len(steps) != 1:
             raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
@@ -90,14 +96,6 @@ def chosen(options: argparse.Namespace) -> list[Step]:
             raise ValueError(f"--file {options.file}: there is no such file")
         options.file = options.file.resolve()
     return list(dict.fromkeys(steps)) or catalog.everything()
-
-
-def _step_of(name: str) -> Step:
-    """The step or experiment of this name, or the kernel of the exercise; raises CatalogError."""
-    for one in exercises.everything():
-        if one.ladder and name in (one.name, one.number):
-            return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)
-    return catalog.find(name)
 
 
 def one_or_two(options: argparse.Namespace, command: str) -> list[Step]:

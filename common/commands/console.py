@@ -88,28 +88,21 @@ def progress(
 ) -> Iterator[Item]:
     """Yield ``items`` and say how far they are: on a terminal a bar with what came last, else a line for each, if
     there is a ``line``; on standard error where JSON has standard output (``aside``)."""
-    if sys.stderr.isatty() and (aside or sys.stdout.isatty()):
-        with Progress(console=_Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=len(expected))
-            for item in items:
-                bar.update(task, advance=1, description=escape(line(item)) if line else what)
-                yield item
-        return
+    bar = sys.stderr.isatty() and (aside or sys.stdout.isatty())
     out = _Console(stderr=aside, highlight=False)
-    if line:
+    if line and not bar:
         out.print(f"{what}: {len(expected)} to do")
-    for item in items:
-        if line:
-            out.print(escape(line(item)), soft_wrap=True)
-        yield item
+    with Progress(console=_Console(stderr=True), transient=True, disable=not bar) as shown:
+        task = shown.add_task(what, total=len(expected))
+        for item in items:
+            said = escape(line(item)) if line else ""
+            shown.update(task, advance=1, description=said or what)
+            if said and not bar:
+                out.print(said, soft_wrap=True)
+            yield item
 
 
 # --- outcomes ---
-
-
-def say_seed(seed: int, drawn: bool = True) -> None:
-    what = "random shapes" if drawn else "operands"
-    tell(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
 
 
 def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
@@ -164,7 +157,13 @@ def line(one: Outcome) -> str:
     return f"{one.step.name}{where}: {found}{median}; {one.seconds or 0.0:.1f} s"
 
 
-def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
+def print_checks(
+    outcomes: list[Outcome], seed: int | None = None, drawn: bool = True, file: Path | None = None
+) -> None:
+    """What came of a check, the ``seed`` of its operands and ``drawn`` shapes; of a ``file`` in a step's place."""
+    if seed is not None:
+        what = "random shapes" if drawn else "operands"
+        tell(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
     say().print(tables.checks(outcomes))
     tell(*words.printed(outcomes))
     print_complaints(outcomes)

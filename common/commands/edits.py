@@ -18,6 +18,7 @@ from common.catalog.catalog import Step
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.edit import history, words
+from common.explain.faults import cut
 from common.grade import folders, grade
 from common.report.table import Cell, Table
 from common.timing import measuring
@@ -161,7 +162,7 @@ def _graded(
             lines.append(f"a hint: python -m common hint {one.target}" + f"; its section: {section}" * bool(section))
         head = f"[{'green' if one.passed else 'bold red'}]{escape(_head(one))}[/]"
         console.tell(head, *(escape(f"  {text}") for text in lines), options=options)
-    console.tell(*(f"[yellow]{escape(folders.printable(text))}[/]" for text in notes), options=options)
+    console.tell(*(f"[yellow]{escape(cut(text))}[/]" for text in notes), options=options)
     return RIGHT if all(one.passed for one in grades) else WRONG
 
 

@@ -47,8 +47,7 @@ def check(options: argparse.Namespace) -> int:
         engine = "tracer" if without_gpu else "gpu"
         console.print_json({"device": engine, "right": code == RIGHT, "seed": seed, "results": results})
     else:
-        console.say_seed(seed, drawn=shape is None)
-        console.print_checks(outcomes, options.file)
+        console.print_checks(outcomes, seed, shape is None, options.file)
     console.say_left_out(outcomes, options)
     return code
 
@@ -64,8 +63,7 @@ def _record_verdicts(options: argparse.Namespace, seed: int) -> int:
     outcomes = [*found, *console.progress("compile", coming, steps, console.line)]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
     run.ship({step: [one for one in found if one.step == step] for step in steps if step not in wrong})
-    console.say_seed(seed)
-    console.print_checks(outcomes)
+    console.print_checks(outcomes, seed)
     return console.exit_code(outcomes, asked=False)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from common.catalog import catalog, exercises, problems, store
 from common.catalog.exercises import Exercise
+from common.explain.faults import cut
 from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
@@ -62,17 +63,19 @@ def known() -> dict[str, Exercise]:
 
 def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
     """Python files of a folder, and of its sub-folders, which are named after students; and what is left out. What is
-    hidden is passed over unless it has an exercise's or a step's name."""
-    found, left_out, names = list[Submission](), list[str](), known()
+    hidden is passed over."""
+    found, left_out = list[Submission](), list[str]()
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
-        file, hidden = "/".join(parts), any(part.startswith((".", "__")) for part in parts)
+        file = "/".join(parts)
+        if any(part.startswith((".", "__")) for part in parts) or file in REPORTS:
+            continue
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            left_out.append(f"{printable(file)}: a link, or no plain file")
-        elif path.is_file() and path.suffix == ".py" and (not hidden or path.stem in names):
+            left_out.append(f"{cut(file)}: a link, or no plain file")
+        elif path.is_file() and path.suffix == ".py":
             found.append(Submission(path, parts[0] if len(parts) > 1 else "", file))
-        elif path.is_file() and not hidden and file not in REPORTS:
-            left_out.append(f"{printable(file)}: its name does not end in .py")
+        elif path.is_file():
+            left_out.append(f"{cut(file)}: its name does not end in .py")
     return found, left_out
 
 
@@ -121,15 +124,9 @@ def cell(text: str) -> str:
     return re.sub(r"\bwww\.", "www&#46;", shown, flags=re.IGNORECASE)
 
 
-def printable(text: str) -> str:
-    """A text that any file or terminal takes: what is not printable is written as its code."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
-
-
-def in_one_line(text: str, most: int = 1000) -> str:
-    """As :func:`printable`, with blanks and line ends made one blank each; what is longer than ``most`` is cut."""
-    text = printable(re.sub(r"\s+", " ", text).strip())
-    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} more characters)"
+def in_one_line(text: str) -> str:
+    """With blanks and line ends made one blank each; what is longer than 1,000 is cut."""
+    return cut(" ".join(text.split()), 1000)
 
 
 def bubblewrap(folder: Path, out: Path) -> list[str]:

@@ -21,16 +21,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from common.catalog import problems, shipped, sources, store
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
-from common.explain.faults import UNSOUND
-from common.grade import answers, frame, tasks
-from common.grade.folders import Submission, in_one_line, known, printable
+from common.explain.faults import UNSOUND, cut
+from common.grade import answers, frame
+from common.grade.folders import Submission, in_one_line
 from common.grade.tasks import READS, Count, Counted
 from common.records import records
 from common.run import isolate, messages
@@ -45,7 +43,6 @@ TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and draw
 SOLUTION_SECONDS = 60.0
 MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
 SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
-FOLLOWING = {"unwritten", "nan", "wrong", "imprecise", "stale", "unstable"}  # what follows an endless wait
 _ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
 
 
@@ -73,6 +70,10 @@ class Grade:
         """One line per finding."""
         return [f"{finding.kind}: {finding.message}" for finding in self.findings]
 
+    def add(self, kind: str, message: str) -> None:
+        """Add a reason not to pass."""
+        self.findings.append(Finding(kind, message))
+
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "passed": self.passed}
 
@@ -98,46 +99,42 @@ class Grader:
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
         start, target = time.monotonic(), file.target
-        what = (target.number, target.name, target.kind) if target else ("", printable(file.path.stem), "unknown")
-        grade = Grade(*what, printable(file.student), printable(file.file or file.path.name))
+        what = (target.number, target.name, target.kind) if target else ("", cut(file.path.stem), "unknown")
+        grade = Grade(*what, cut(file.student), cut(file.file or file.path.name))
         try:
-            self._judge(grade, file, target)
+            if target is None:
+                grade.add("unknown", f"{grade.file}: no exercise and no step has this name")
+            elif file.refusal:
+                grade.add("unusable", f"{grade.file}: {file.refusal}")
+            elif grade.kind == "predict":
+                grade.findings, grade.notes = answers.predicted(target, file.text)
+            else:
+                self._judge(grade, file, target)
         except Exception as error:  # one file must not cost the verdicts on others
             failed = "" if isinstance(error, ExerciseError) else f"the grader failed with {type(error).__name__}: "
-            grade.findings.append(Finding("unjudged", f"cannot be judged: {failed}{error}"))
+            grade.add("unjudged", f"cannot be judged: {failed}{error}")
         grade.findings = [Finding(one.kind, in_one_line(one.message)) for one in grade.findings]
         grade.notes = [in_one_line(note) for note in grade.notes]
         grade.seconds = time.monotonic() - start
         return grade
 
-    def _judge(self, grade: Grade, file: Submission, target: Exercise | None) -> None:
-        if target is None:
-            grade.findings = [Finding("unknown", f"{grade.file}: no exercise and no step has this name")]
-        elif file.refusal:
-            grade.findings = [Finding("unusable", f"{grade.file}: {file.refusal}")]
-        elif grade.kind == "predict":
-            grade.findings, grade.notes = answers.predicted(target, file.text)
+    def _judge(self, grade: Grade, file: Submission, target: Exercise) -> None:
+        """Run a kernel's file, unless there is no use for what it has, and hold it against its exercise."""
+        if strange := frame.foreign(file.text, target.solution, grade.kind not in READS):
+            grade.add("language", f"{'; '.join(strange)}: there is no use for it here, so the file was not run")
         else:
-            if strange := frame.foreign(file.text, target.solution, grade.kind not in READS):
-                said = "; ".join(strange[:3]) + f"; and {len(strange) - 3} more" * (len(strange) > 3)
-                said += ": there is no use for it here, so the file was not run"
-                grade.findings = [Finding("language", said)]
-            else:
-                with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
-                    self._run(grade, Path(folder), file, target)
-            if grade.kind != "step":
-                self._compare(grade, target, file.text)
-
-    def _compare(self, grade: Grade, exercise: Exercise, text: str) -> None:
-        """Hold a kernel against its exercise: its frame, and the solution."""
-        if exercise.floor and self.gpu is None:
-            asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
+            with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
+                self._run(grade, Path(folder), file, target)
+        if grade.kind == "step":
+            return
+        if target.floor and self.gpu is None:
+            asked = f"{target.floor:g} percent of the floor's rate on {target.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is required, too")
-        if grade.findings and (blank := frame.unfilled(text)):
+        if grade.findings and (blank := frame.unfilled(file.text)):
             grade.findings.insert(0, Finding("unsolved", blank))
-        if departure := frame.departure(exercise, text):
-            grade.findings.append(Finding("frame", departure))
-        if not grade.findings and sources.code_hash(text) == sources.code_hash(exercise.solution):
+        if departure := frame.departure(target, file.text):
+            grade.add("frame", departure)
+        if not grade.findings and sources.code_hash(file.text) == sources.code_hash(target.solution):
             grade.notes.append("the same code as the solution, which is fine")
 
     def _run(self, grade: Grade, folder: Path, file: Submission, target: Exercise) -> None:
@@ -154,7 +151,7 @@ class Grader:
         for without_gpu in (True, False)[: 2 if self.gpu else 1]:
             asked = self._tasks(place, target, without_gpu)
             for task, result in isolate.run(asked, without_gpu, self.seconds, self.closing):
-                grade.findings += self._findings(task, result)
+                grade.findings += _findings(task, result)
                 if isinstance(result, Counted):
                     grade.notes, grade.figures, grade.places = [*result.notes], dict(result.figures), result.places
                 elif isinstance(task, messages.Time) and result.status == "right":
@@ -162,7 +159,7 @@ class Grader:
                 if grade.findings:
                     return
             if not grade.figures:
-                grade.findings.append(Finding("unjudged", "the grading was ended"))
+                grade.add("unjudged", "the grading was ended")
 
     def _tasks(self, place: dict[str, Any], target: Exercise, without_gpu: bool) -> Iterator[Task[Any]]:
         """What is asked, each once what was asked before is right."""
@@ -177,21 +174,6 @@ class Grader:
             shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
 
-    def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:
-        """Reasons not to pass, with the shape. What the tracer does not know may not compile: then Numba says why."""
-        if not isinstance(task, messages.Check | messages.Time):
-            return _reasons(result)
-        if result.status == "unjudged" and not task.on_gpu:
-            place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
-            compiling = messages.Compile(**place, architectures=[tasks.architecture(known()[task.step])])
-            unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
-            built = (one for _, one in isolate.run([compiling], True, self.seconds, self.closing))
-            result = next((one for one in built if one.status == "crashed"), unjudged)
-        at = "" if result.status == "unusable" else f"at {task.problem}: "
-        drawn = isinstance(task, messages.Check) and task.depth == "once"
-        said = ": a shape that was drawn for this grade" if drawn else ""
-        return [Finding(one.kind, f"{at}{one.message}{said}") for one in _reasons(result)]
-
     def _timed(self, grade: Grade, target: Exercise, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
         derived = self.ceilings and records.derive(problem, milliseconds, self.ceilings, target.said["precision"])
@@ -202,10 +184,10 @@ class Grader:
         grade.notes.append(f"{took} on {problem}: {percent:.1f} percent of the floor's rate")
         if percent > 100 * BEYOND_FLOOR:
             text = f"{took} is less than the floor, {derived.floor_ms:.3g} ms, allows: look at this one by hand"
-            grade.findings.append(Finding("impossible", text))
+            grade.add("impossible", text)
         elif percent < target.floor:
             text = f"{percent:.1f} percent of the floor's rate on {target.preset} ({took})"
-            grade.findings.append(Finding("slow", f"{text}; {target.floor:g} percent is required"))
+            grade.add("slow", f"{text}; {target.floor:g} percent is required")
 
     def fresh(self, target: Exercise) -> list[Problem]:
         """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
@@ -226,21 +208,26 @@ def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: 
     return messages.Check(**place, shape=problem.shape(), algorithm=target.said["algorithm"], **asked)
 
 
-def _reasons(result: Counted | StepResult) -> list[Finding]:
-    """Reasons not to pass in a task's result: what is unsound first, as it may be the cause of the rest."""
+def _findings(task: Task[Any], result: Counted | StepResult) -> list[Finding]:
+    """Reasons not to pass, with the shape; if it is unsound that alone, as the rest may follow from it."""
     if result.status == "right":
         return []
-    if result.findings:
-        unsound = [fault for fault in result.faults if fault.kind in UNSOUND]
-        told = [Finding("unsound", f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}") for one in unsound]
-        said = {"unsound"} if unsound else set()
-        said |= FOLLOWING if any(fault.kind == "deadlock" for fault in result.faults) else set()
-        return [*told, *(one for one in result.findings if one.kind not in said)]
-    text = str(result.message)
-    if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
-        text = f"it does not compile for a GPU: {text}"
-    looks = "".join(f"; look at: {fault.look_at}" for fault in result.faults[:1] if fault.look_at)
-    return [Finding(result.status, text + looks)]
+    unsound = [fault for fault in result.faults if fault.kind in UNSOUND]
+    found = [Finding("unsound", f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}") for one in unsound]
+    found = found or [*result.findings]
+    if not found:
+        text = str(result.message)
+        if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
+            text = f"it does not compile for a GPU: {text}"
+        elif result.status == "unjudged":
+            text = f"cannot be judged here: {text.removeprefix('cannot be judged here: ')}"
+        looks = "".join(f"; look at: {fault.look_at}" for fault in result.faults[:1] if fault.look_at)
+        found = [Finding(result.status, text + looks)]
+    if not isinstance(task, messages.Check | messages.Time) or result.status == "unusable":
+        return found
+    drawn = isinstance(task, messages.Check) and task.depth == "once"
+    said = ": a shape that was drawn for this grade" if drawn else ""
+    return [Finding(one.kind, f"at {task.problem}: {one.message}{said}") for one in found]
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
