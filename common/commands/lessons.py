@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 from common.catalog import catalog, problems, shipped, sources
 from common.catalog.catalog import Step
@@ -114,38 +112,25 @@ def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threadin
 
 def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: bool) -> int:
     """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now. A run ends
-    early if its step is saved again."""
-    stop, path = threading.Event(), Path()
-
-    def run_saved(path: Path, stop: threading.Event) -> None:
-        """Run the steps that a saved file is, or that import it."""
-        saved = time.strftime("%H:%M:%S", time.localtime(path.stat().st_mtime))
-        console.say().rule(f"{path.name}, saved {saved}")
-        for step in steps:
-            if path == step.path or path in sources.imported_helpers(step.path):
-                run_edited(step, preset, without_gpu, stop)
-
+    early if its file is saved again."""
     pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
     saves = loop.Saves([*(step.path for step in steps), *shipped.helpers()])
     isolate.warm()
     console.tell(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
-    with ThreadPoolExecutor(1) as worker:
-        running: Future[None] = worker.submit(lambda: None)
-        try:
-            while True:
-                for saved in saves.look():
-                    pending += [saved] if saved not in pending else []
-                    if saved == path:
-                        stop.set()
-                if running.done():
-                    running.result()  # raises what it raised
-                    if pending:
-                        path, stop = pending.pop(0), threading.Event()
-                        running = worker.submit(run_saved, path, stop)
+    try:
+        while True:
+            pending += [path for path in saves.look() if path not in pending]
+            if not pending:
                 time.sleep(loop.LOOK_SECONDS)
-        except KeyboardInterrupt:
-            console.tell("no longer watching")
-        finally:
-            stop.set()
-            isolate.cool()
+                continue
+            path = pending.pop(0)
+            saved = time.strftime("%H:%M:%S", time.localtime(path.stat().st_mtime))
+            console.say().rule(f"{path.name}, saved {saved}")
+            for step in steps:
+                if path == step.path or path in sources.imported_helpers(step.path):
+                    run_edited(step, preset, without_gpu, loop.SavedAgain(path))
+    except KeyboardInterrupt:
+        console.tell("no longer watching")
+    finally:
+        isolate.cool()
     return RIGHT

@@ -205,6 +205,17 @@ class Saves:
         return found
 
 
+class SavedAgain(threading.Event):
+    """Is set once ``path`` is another file than it was."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path, self._stamp = path, _stamp(path)
+
+    def is_set(self) -> bool:
+        return super().is_set() or _stamp(self._path) != self._stamp
+
+
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file is written or replaced; None while there is none, or an empty one."""
     with suppress(OSError):
