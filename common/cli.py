@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from common.catalog import device
 from common.check import compiling, run
 from common.commands import arguments, bench, changed, edits, lessons, steps, tracing
-from common.commands.console import UNREAD, UNUSABLE, blame, discard, tell
+from common.commands.console import RIGHT, UNREAD, UNUSABLE, blame, discard, tell
 from common.run import isolate
 from common.timing import tools
 from common.trace.state import TraceError
 
-# What each does, in words, and the options that it takes; a learner's first.
+# What each does, returning an exit code or nothing, in words, and the options that it takes; a learner's first.
 _COMMANDS = {
     "grade": (edits.grade_files, "grade exercises, a file, or a folder of other people's files",
               "targets --json --sim --seconds --workers --out"),
@@ -99,7 +99,7 @@ def _guarded(options: argparse.Namespace) -> int:
         with _signals(came):
             device.played()  # what the environment asks for and is not there is said before anything else
             device.compiler()
-            code = int(options.command(options))
+            code = options.command(options) or RIGHT
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read has had enough: `| head`

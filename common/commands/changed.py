@@ -37,8 +37,6 @@ def do_all(options: argparse.Namespace) -> int:
     say.rule("charts and tables")
     if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
         draw_photo(without_gpu, options.fresh)
-    if without_gpu:
-        say.print("No GPU here: charts and tables in results/ and the pages name the cards that they are of.")
     code = max(code, redraw(options.fresh))
     console.say_left_out(outcomes)
     return code

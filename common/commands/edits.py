@@ -24,7 +24,7 @@ from common.report.table import Cell, Table
 from common.timing import measuring
 
 
-def show_history(options: argparse.Namespace) -> int:
+def show_history(options: argparse.Namespace) -> None:
     files = [_file_of(options.step)] if options.step else shipped.everything()
     found = history.events(files[0].stem if options.step else None)
     known = {event.step for event in found}
@@ -35,7 +35,6 @@ def show_history(options: argparse.Namespace) -> int:
         console.say().print(words.events(found, present, originals))
     else:
         console.tell("the history is empty: it will list each run of an edited step")
-    return RIGHT
 
 
 def _file_of(text: str) -> Path:
@@ -45,17 +44,16 @@ def _file_of(text: str) -> Path:
     return shipped.find(Path(text).stem if text.endswith(".py") else text)
 
 
-def restore(options: argparse.Namespace) -> int:
+def restore(options: argparse.Namespace) -> None:
     path = _file_of(options.step)
     event = history.choose(path, options.version)
     saved = history.put_back(path, history.stored(path.name, event.source), "restored")
     console.tell(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
     if saved and saved != event.source:
         console.tell(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}")
-    return RIGHT
 
 
-def reset(options: argparse.Namespace) -> int:
+def reset(options: argparse.Namespace) -> None:
     lessons, wanted = catalog.lessons(), options.lesson or ""
     folders = [catalog.LESSONS / name / part for name in lessons for part in (".", catalog.EXPERIMENTS)
                if wanted in (name, name[:2])]  # fmt: skip
@@ -77,7 +75,6 @@ def reset(options: argparse.Namespace) -> int:
             kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
             console.tell(f"{path.stem}: reset{kept}")
     name_edited_helpers()
-    return RIGHT
 
 
 def name_edited_helpers(meaning: str = "so is every step that imports it") -> None:
@@ -184,7 +181,7 @@ def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
                 history.save(path)
 
 
-def hint(options: argparse.Namespace) -> int:
+def hint(options: argparse.Namespace) -> None:
     keep()  # exercises as shipped, while they are
     state = exercises.State()
     if options.exercise is None:
@@ -194,8 +191,7 @@ def hint(options: argparse.Namespace) -> int:
             rows.append([one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done])
         header = ["", "exercise", "kind", "hints", "done"]
         console.say().print(Table(header, rows, left=header[1:]))
-        return RIGHT
+        return
     one = exercises.find(options.exercise)
     number, text = state.hint(one)
     console.tell(f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}")
-    return RIGHT

@@ -16,13 +16,12 @@ from common.report import tables
 from common.timing import measuring
 
 
-def show_list(options: argparse.Namespace) -> int:
+def show_list(options: argparse.Namespace) -> None:
     steps = catalog.steps()
     if options.json:
         console.print_json([step.as_dict() for step in steps])
     else:
         console.say().print(tables.steps(steps))
-    return RIGHT
 
 
 def check(options: argparse.Namespace) -> int:
@@ -91,7 +90,7 @@ def time(options: argparse.Namespace) -> int:
     return console.exit_code(outcomes, asked=True)
 
 
-def diff(options: argparse.Namespace) -> int:
+def diff(options: argparse.Namespace) -> None:
     first = catalog.find(options.old)
     if options.new is None and first.builds_on is None:
         raise ValueError(f"{first.name} starts its ladder: name a second step to compare it with")
@@ -103,12 +102,10 @@ def diff(options: argparse.Namespace) -> int:
         say.print(escape(line), style=colours.get(line[0]), soft_wrap=True)
     removed, added = (sum(line[0] == sign for line in lines) for sign in "-+")
     say.print(f"{removed} lines removed, {added} added; docstrings, indentation and imported code are left out")
-    return RIGHT
 
 
-def ship(_: argparse.Namespace) -> int:
+def ship(_: argparse.Namespace) -> None:
     console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
-    return RIGHT
 
 
 def inspect(options: argparse.Namespace) -> int:

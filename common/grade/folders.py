@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -83,26 +82,21 @@ def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, lis
     """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
     paths = [] if targets else [one.path for one in exercises.everything()]
     for target in targets:
-        path, own = Path(target), _own(Path(target))
-        if path.is_dir() and not own:
+        path = Path(target)
+        places = path.resolve(), path.resolve().parent
+        within = [name for name in catalog.lessons() if catalog.LESSONS / name in places]
+        if path.suffix == ".py":
+            if not path.is_file():
+                raise ValueError(f"{target}: no such file")
+            paths.append(path)
+        elif path.is_dir() and not within:
             if len(targets) > 1:
                 raise ValueError(f"{target}: a folder of files to grade must be named alone")
             found, left_out = submissions(path)
             return found, path, left_out
-        if path.suffix == ".py" or (not own and os.sep in target):
-            if not path.is_file():
-                raise ValueError(f"{target}: no such file or folder")
-            paths.append(path)
-        else:
-            paths += [one.path for one in exercises.chosen(own or target)]
+        else:  # of this workbook: a lesson's folder, or the exercises below it
+            paths += [one.path for one in exercises.chosen(within[0] if within else target)]
     return [Submission(path) for path in dict.fromkeys(paths)], None, []
-
-
-def _own(path: Path) -> str:
-    """The lesson that a folder of this workbook is, or whose exercises it holds; empty if neither."""
-    folder = path.resolve()
-    folder = folder.parent if folder.name == "exercises" else folder
-    return folder.name if folder.parent == catalog.LESSONS and folder.name in catalog.lessons() else ""
 
 
 def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, Path]:

@@ -37,13 +37,12 @@ from common.timing.ceilings import Ceilings
 
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
+_ARRAYS = {"M", "N", "K", "C", "D", "H", "W"}  # extents of arrays
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 FRESH = 8  # shapes that a file must be right at beside its exercise's
 TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and drawn to find so many
 SOLUTION_SECONDS = 60.0
 MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
-SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
-_ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
 
 
 @dataclass
@@ -231,16 +230,14 @@ def _findings(task: Task[Any], result: Counted | StepResult) -> list[Finding]:
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
-    """Shapes beside an exercise's ``own``: drawn, and most of them with the filter, strides, padding and dilation of
-    one of these. What all of ``own`` leave as it is, such as a stride of 1, an exercise may say is always so."""
+    """Shapes beside an exercise's ``own``: arrays' extents are drawn, but those that are 1 in all of ``own``; filter,
+    strides, padding and dilation are those of one of these."""
     rng = random.Random(seed)
-    plain = {name: 0 if name.startswith("pad") else 1 for name in asdict(own[0])}
-    free = {name for problem in own for name, value in asdict(problem).items() if value != plain[name]}
+    free = {name for problem in own for name, value in asdict(problem).items() if name in _ARRAYS and value != 1}
     most = max(MOST, *(one.flops // 2 for one in own))
     found: list[Problem] = []
     for one in plan.drawn(own[0].ladder, seed, DRAWS, most):
-        like, drawn = rng.choice(own), free & _ARRAY_EXTENTS if rng.random() < SAME_FILTER else free
-        kept = {name: value for name, value in asdict(like).items() if name not in drawn}
+        kept = {name: value for name, value in asdict(rng.choice(own)).items() if name not in free}
         with contextlib.suppress(ValueError):  # a filter larger than its image
             fresh = replace(one, **kept)
             if fresh.flops // 2 <= most and fresh not in (*own, *found):
