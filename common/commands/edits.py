@@ -19,7 +19,7 @@ from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.edit import history, words
 from common.explain.faults import cut
-from common.grade import folders, grade
+from common.grade import grade
 from common.report.table import Cell, Table
 from common.timing import measuring
 
@@ -103,7 +103,7 @@ def grade_files(options: argparse.Namespace) -> int:
     for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
         if value is not None and not 0 < value < 1e6:
             raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
-    files, folder, left_out = folders.to_grade(options.targets)
+    files, folder, left_out = grade.to_grade(options.targets)
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
     if folder is None:
@@ -114,25 +114,25 @@ def grade_files(options: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise ValueError(f"{out}: must be a folder to write to, or name one with --out")
-    inside = folders.INSIDE in os.environ
-    if not inside and (words := folders.bubblewrap(folder, out)):
+    inside = grade.INSIDE in os.environ
+    if not inside and (words := grade.bubblewrap(folder, out)):
         given = [str(folder.resolve()), "--out", str(out.resolve()), "--seconds", str(options.seconds)]
         given += ["--workers", str(options.workers)] if options.workers else []
         given += [f"--{name}" for name in ("json", "sim") if getattr(options, name)]
         command = [*words, sys.executable, "-m", "common", "grade", *given]
         return subprocess.run(command, cwd=catalog.ROOT).returncode
     notes = [f"not graded: {text}" for text in left_out]
-    return _graded(options, files, out, [*notes, folders.ISOLATED if inside else folders.NOT_ISOLATED])
+    return _graded(options, files, out, [*notes, grade.ISOLATED if inside else grade.NOT_ISOLATED])
 
 
 def _graded(
-    options: argparse.Namespace, files: list[folders.Submission], out: Path | None = None, notes: Sequence[str] = ()
+    options: argparse.Namespace, files: list[grade.Submission], out: Path | None = None, notes: Sequence[str] = ()
 ) -> int:
     """Grade files and print the verdicts; those of a folder's are reported to ``out``, above the last note."""
     without_gpu = arguments.without_gpu(options.sim, options)
     gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
     grader = grade.Grader(gpu, ceilings, options.seconds)
-    if folders.INSIDE not in os.environ:
+    if grade.INSIDE not in os.environ:
         keep()
     name_edited_helpers("kernels are graded on the shipped one")
     found: dict[int, grade.Grade] = {}
@@ -145,7 +145,7 @@ def _graded(
         graded = [(files[number], found[number]) for number in sorted(found)]
         grades = [one for _, one in graded]
         try:
-            written = folders.report(grades, out, notes[-1]) if out else ()
+            written = grade.report(grades, out, notes[-1]) if out else ()
             _remember(graded)
             notes = [*notes, *(f"written: {path}" for path in written)]
         except (OSError, ValueError) as error:
@@ -169,13 +169,13 @@ def _head(one: grade.Grade) -> str:
     return f"{' '.join(names)}: {'passed' if one.passed else 'not passed'}, {one.seconds:.0f} s"
 
 
-def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
+def _remember(graded: list[tuple[grade.Submission, grade.Grade]]) -> None:
     """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources; a file that was
     saved meanwhile is passed over. Raises StoreError."""
     own = {one.path.resolve(): one for one in exercises.everything()}
     for file, one in graded:
         path = file.path.resolve()
-        if path in own and folders.Submission(path).text == file.text:
+        if path in own and grade.Submission(path).text == file.text:
             exercises.State().remember(own[path], one.passed)
             if shipped.edited(path):
                 history.save(path)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import random
 import re
 import secrets
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -21,20 +24,27 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from common.catalog import problems, shipped, sources, store
+from common.catalog import catalog, exercises, problems, shipped, sources, store
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND, cut
 from common.grade import answers, frame
-from common.grade.folders import Submission, in_one_line
-from common.grade.tasks import READS, Count, Counted
+from common.grade.tasks import READS, Count, Counted, known
 from common.records import records
+from common.report.table import Table, markdown
 from common.run import isolate, messages
 from common.run.messages import Finding, StepResult, Task
 from common.timing.ceilings import Ceilings
 
+SOURCE_BYTES = 1 << 18  # the largest file that is read
+REPORTS = ("grades.json", "grades.md")
+INSIDE = "WORKBOOK_IN_BUBBLEWRAP"  # in the environment of a grade command that runs in there
+_TRY_SECONDS = 20.0
+ISOLATED = "isolated: the files ran in bubblewrap, which has no network and writes nothing but the report"
+_WHY = "as bwrap is not installed or may not be used here; see lessons/GRADING.md"
+NOT_ISOLATED = f"not isolated: each file ran with the rights of whoever graded, {_WHY}"
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
 _ARRAYS = {"M", "N", "K", "C", "D", "H", "W"}  # extents of arrays
@@ -43,6 +53,31 @@ FRESH = 8  # shapes that a file must be right at beside its exercise's
 TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and drawn to find so many
 SOLUTION_SECONDS = 60.0
 MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
+
+
+class Submission:
+    """One file to grade, whose it is, and its path in the folder that is graded (``file``). ``text`` is what it holds
+    now, with lines that end by ``\\n`` alone; ``refusal`` why it has none."""
+
+    def __init__(self, path: Path, student: str = "", file: str = "") -> None:
+        self.path, self.student, self.file = path, student, file
+        self.text, self.refusal = "", ""
+        try:
+            with path.open("rb") as opened:
+                data = opened.read(SOURCE_BYTES + 1)
+            if len(data) > SOURCE_BYTES:
+                self.refusal = f"too long: at most {SOURCE_BYTES:,} are read"
+            else:
+                self.text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        except UnicodeDecodeError as error:
+            self.refusal = f"line {error.object.count(10, 0, error.start) + 1}: not UTF-8"
+        except OSError as error:
+            self.refusal = str(error.strerror)
+
+    @property
+    def target(self) -> Exercise | None:
+        """The exercise or step that the file's name says it is; None if it says neither."""
+        return known().get(self.path.stem)
 
 
 @dataclass
@@ -243,3 +278,84 @@ def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
             if fresh.flops // 2 <= most and fresh not in (*own, *found):
                 found.append(fresh)
     return found[:TRIED]
+
+
+# --- folders of other people's files ---
+
+
+def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
+    """Python files of a folder, and of its sub-folders, which are named after students; and what is left out. What is
+    hidden is passed over."""
+    found, left_out = list[Submission](), list[str]()
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        file = "/".join(parts)
+        if any(part.startswith((".", "__")) for part in parts) or file in REPORTS:
+            continue
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            left_out.append(f"{cut(file)}: a link, or no plain file")
+        elif path.is_file() and path.suffix == ".py":
+            found.append(Submission(path, parts[0] if len(parts) > 1 else "", file))
+        elif path.is_file():
+            left_out.append(f"{cut(file)}: its name does not end in .py")
+    return found, left_out
+
+
+def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, list[str]]:
+    """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
+    paths = [] if targets else [one.path for one in exercises.everything()]
+    for target in targets:
+        path = Path(target)
+        places = path.resolve(), path.resolve().parent
+        within = [name for name in catalog.lessons() if catalog.LESSONS / name in places]
+        if path.suffix == ".py":
+            if not path.is_file():
+                raise ValueError(f"{target}: no such file")
+            paths.append(path)
+        elif path.is_dir() and not within:
+            if len(targets) > 1:
+                raise ValueError(f"{target}: a folder of files to grade must be named alone")
+            found, left_out = submissions(path)
+            return found, path, left_out
+        else:  # of this workbook: a lesson's folder, or the exercises below it
+            paths += [one.path for one in exercises.chosen(within[0] if within else target)]
+    return [Submission(path) for path in dict.fromkeys(paths)], None, []
+
+
+def report(grades: Sequence[Grade], folder: Path, note: str = "") -> tuple[Path, Path]:
+    """Write ``grades.json`` and a table, ``grades.md``, with a ``note`` below, to a folder; returns both paths. Links
+    that lie there are not followed. Raises OSError."""
+    as_json, as_table = (folder / name for name in REPORTS)
+    store.write(as_json, json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n")
+    header, rows = ["student", "file", "passed", "why"], []
+    for grade in grades:
+        why = "<br>".join(map(cell, (*grade.reasons, *grade.notes)))
+        rows.append([cell(grade.student), cell(grade.file or grade.name), "yes" if grade.passed else "no", why])
+    store.write(as_table, f"{markdown(Table(header, rows, left=header))}\n\n{cell(note)}\n")
+    return as_json, as_table
+
+
+def cell(text: str) -> str:
+    """A text in a cell of a Markdown table: a student's words must not make a row, a link or a mark of their own."""
+    shown = re.sub(r"[|<>\[\]`&*~\\#!$@]|(?<=\w):(?=//)", lambda sign: f"&#{ord(sign[0])};", in_one_line(text))
+    return re.sub(r"\bwww\.", "www&#46;", shown, flags=re.IGNORECASE)
+
+
+def in_one_line(text: str) -> str:
+    """With blanks and line ends made one blank each; what is longer than 1,000 is cut."""
+    return cut(" ".join(text.split()), 1000)
+
+
+def bubblewrap(folder: Path, out: Path) -> list[str]:
+    """The words that run a command in bubblewrap: it writes to ``out`` and a /tmp of its own alone, has no network,
+    sees no other process, and ends when this one does. Empty where bwrap is missing, or may not do that."""
+    words = ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    for path in (catalog.ROOT, Path(sys.base_prefix), Path(sys.prefix), folder.resolve()):
+        words += ["--ro-bind", str(path), str(path)]  # again: what lies below /tmp is hidden
+    words += ["--bind", str(out.resolve()), str(out.resolve()), "--setenv", "TMPDIR", "/tmp", "--setenv", INSIDE, "1"]
+    words += ["--unshare-net", "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
+    try:
+        tried = subprocess.run([*words, sys.executable, "-c", ""], capture_output=True, timeout=_TRY_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return words if tried.returncode == 0 else []

@@ -19,7 +19,7 @@ from common.catalog.problems import Gemm
 from common.check import compiling, run
 from common.commands import arguments, bench, changed, console, edits, lessons, parts
 from common.edit import history
-from common.grade import folders, grade
+from common.grade import grade
 from common.machine_code import successor
 from common.records import records
 from common.records.entries import Point, Sweep
@@ -251,7 +251,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(history, "stored", b"")
     note(history, "put_back", "")
     note(shipped, "text", None)
-    note(folders, "report", (Path("a"), Path("b")))
+    note(grade, "report", (Path("a"), Path("b")))
     note(grade.Grader, "all", nothing)
     note(edits, "_remember")
     for module, name in (

@@ -19,9 +19,8 @@ from common.catalog import catalog, exercises, problems, store
 from common.check import check
 from common.commands import edits
 from common.edit import history
-from common.grade import folders, grade, tasks
-from common.grade.folders import Submission
-from common.grade.grade import Grade, Grader
+from common.grade import grade, tasks
+from common.grade.grade import Grade, Grader, Submission
 from common.grade.tasks import Count, Counted
 from common.machine_code import codegen, sass
 from common.records import records
@@ -382,7 +381,7 @@ def test_a_folder_of_students(write, tmp_path):
         write(name, "")
     (tmp_path / "link.py").symlink_to(tmp_path / "anna" / "gemm_double.py")
     (tmp_path / "linked").symlink_to("anna")
-    found, left_out = folders.submissions(tmp_path)
+    found, left_out = grade.submissions(tmp_path)
     assert left_out == [
         "anna/notes.txt: its name does not end in .py", "link.py: a link, or no plain file",
         "linked: a link, or no plain file",
@@ -435,8 +434,8 @@ def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
     name = "\x1b]0;x\x07|<img src=x>\u202e[a](http://x)*b*"
     verdict = Grader().grade(Submission(tmp_path / f"{name}.py", name, name))
     said = "said\x1b[2J\r\npassed | yes | @all ![x](y) <script> www.x.org c[0, 1] = 2"
-    verdict.findings.append(check.Finding("crashed", folders.in_one_line(said)))
-    _, table = folders.report([verdict], tmp_path, "a note")
+    verdict.findings.append(check.Finding("crashed", grade.in_one_line(said)))
+    _, table = grade.report([verdict], tmp_path, "a note")
     text = table.read_text()
     first, _, row, _, note = text.splitlines()
     assert (first.count("|"), row.count("|"), note) == (5, 5, "a note")
@@ -512,7 +511,7 @@ def test_grade_a_folder_writes_its_report(call, tmp_path, monkeypatch):
     assert [(one["student"], one["passed"]) for one in verdicts] == [("anna", True), ("bert", False)]
     table = (out_folder / "grades.md").read_text()
     assert "| anna | anna/predict_worked_example.py | yes |" in table
-    assert all(folders.NOT_ISOLATED[:12] in text for text in (out, table))
+    assert all(grade.NOT_ISOLATED[:12] in text for text in (out, table))
 
 
 BWRAP = """#!/usr/bin/env python3
@@ -542,7 +541,7 @@ def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(tmp_path):
     done = subprocess.run(command, cwd=catalog.ROOT, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["grades"][0]["passed"]
-    assert folders.ISOLATED in (out / "grades.md").read_text()
+    assert grade.ISOLATED in (out / "grades.md").read_text()
     told = given.read_text()
     for words in (
         f"--ro-bind {catalog.ROOT} ",
@@ -554,7 +553,7 @@ def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(tmp_path):
         assert words in told
     bwrap.write_text("#!/bin/sh\nexit 1\n")  # as where namespaces are forbidden
     subprocess.run(command, cwd=catalog.ROOT, env=env, capture_output=True, timeout=120, check=True)
-    assert folders.NOT_ISOLATED in (out / "grades.md").read_text()
+    assert grade.NOT_ISOLATED in (out / "grades.md").read_text()
 
 
 @pytest.mark.parametrize(
