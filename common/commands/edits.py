@@ -25,14 +25,8 @@ from common.timing import measuring
 
 
 def show_history(options: argparse.Namespace) -> None:
-    files = [_file_of(options.step)] if options.step else shipped.everything()
-    found = history.events(files[0].stem if options.step else None)
-    known = {event.step for event in found}
-    paths = [path for path in files if path.stem in known]
-    present = {path.stem: history.sha(store.read_bytes(path)) for path in paths if path.exists()}
-    originals = {path.stem: history.sha(shipped.text(path) or b"") for path in paths}
-    if found:
-        console.say().print(words.events(found, present, originals))
+    if found := history.events(_file_of(options.step).stem if options.step else None):
+        console.say().print(words.events(found))
     else:
         console.tell("the history is empty: it will list each run of an edited step")
 
