@@ -93,15 +93,15 @@ class Run:
         cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
         cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
-        # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
-        shapes = [full, small] if small.form == "gemm" else [small, full]
-        shapes = shapes if self.without_gpu else [full]
+        # a convolution's filters are unrolled: the smaller one is compiled sooner
+        shapes = [small, full] if self.without_gpu and small.form != "gemm" else [full]
         how: Any = {"architectures": [run.CODE_ARCHITECTURE], "machine_code": True, "lenient": True}
         with ThreadPoolExecutor(2 if self.without_gpu else 3) as pool:
             try:
                 begun = pool.submit(self._ran, [first], self.without_gpu)
-                compiled = [pool.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes]
+                compiled = [pool.submit(self._ran, [Compile(**self._at(shapes[0]), **how)], False)]
                 traced, rest = pool.submit(self._ran, cpu, True), pool.submit(self._ran, gpu, False)
+                compiled += [pool.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes[1:]]
                 # it may have been traced, and found wrong: that it does not compile is told before that
                 yield FIRST, _results([*(compiled[:1] if self.without_gpu else ()), begun])
                 yield CHECK, _results([rest, traced])
