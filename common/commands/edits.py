@@ -129,18 +129,16 @@ def _graded(
     if grade.INSIDE not in os.environ:
         keep()
     name_edited_helpers("kernels are graded on the shipped one")
-    found: dict[int, grade.Grade] = {}
+    grades: list[grade.Grade] = []
     try:
         with closing(grader.all(files, options.workers or device.workers())) as coming:
-            line = (lambda each: _head(each[1])) if len(files) > 1 else None  # of one, the verdict itself follows
-            for number, verdict in console.progress("grade", coming, files, line, options.json):
-                found[number] = verdict
+            line = _head if len(files) > 1 else None  # of one, the verdict itself follows
+            for verdict in console.progress("grade", coming, files, line, options.json):
+                grades.append(verdict)
     finally:  # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
-        graded = [(files[number], found[number]) for number in sorted(found)]
-        grades = [one for _, one in graded]
         try:
             written = grade.report(grades, out, notes[-1]) if out else ()
-            _remember(graded)
+            _remember(list(zip(files, grades, strict=False)))
             notes = [*notes, *(f"written: {path}" for path in written)]
         except (OSError, ValueError) as error:
             console.warn(f"not kept: {error}")
@@ -153,7 +151,7 @@ def _graded(
             lines.append(f"a hint: python -m common hint {one.target}" + f"; its section: {section}" * bool(section))
         head = f"[{'green' if one.passed else 'bold red'}]{escape(_head(one))}[/]"
         console.tell(head, *(escape(f"  {text}") for text in lines), options=options)
-    console.tell(*(f"[yellow]{escape(cut(text))}[/]" for text in notes), options=options)
+    console.tell(*(f"[yellow]{escape(cut(text, 1000))}[/]" for text in notes), options=options)
     return RIGHT if all(one.passed for one in grades) else WRONG
 
 

@@ -19,7 +19,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,13 +121,11 @@ class Grader:
         self.drawn: dict[str, list[Problem]] = {}  # the fresh shapes, by exercise or step
         self.drawing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
-        """Each file's number and grade, as they come; what is not done when the iterator is closed is left out."""
+    def all(self, files: list[Submission], workers: int) -> Generator[Grade, None, None]:
+        """Each file's grade; what is not done when the iterator is closed is left out."""
         with isolate.Pool(workers) as pool:
             self.closing = pool.stop
-            numbers = {pool.submit(self.grade, file): number for number, file in enumerate(files)}
-            for done in as_completed(numbers):
-                yield numbers[done], done.result()
+            yield from pool.map(self.grade, files)
 
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""

@@ -204,7 +204,7 @@ def cheats(tmp_path_factory):
         path.write_text(TOOLS + body + "\n", encoding="utf-8")
         files.append(Submission(path, name))
     found = Grader().all(files, 2)
-    return {verdict.student: verdict for _, verdict in found}
+    return {verdict.student: verdict for verdict in found}
 
 
 @pytest.mark.parametrize("name", CHEATS)

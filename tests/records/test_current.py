@@ -256,7 +256,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
                 yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
 
     monkeypatch.setattr(run, "Checking", Checking)
-    monkeypatch.setattr(console, "print_checks", lambda *_: None)
+    monkeypatch.setattr(console, "print_checks", lambda *_, **__: None)
     monkeypatch.setattr(changed.edits, "keep", lambda _: None)
     for _ in range(2):
         found, _ = changed.check_changed(steps, {}, True, fresh=False)
@@ -300,7 +300,7 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "measure", measure)
     monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
     for owner, name in ((console, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
-        monkeypatch.setattr(owner, name, lambda *_: None)
+        monkeypatch.setattr(owner, name, lambda *_, **__: None)
     found, timed = changed.check_changed(steps, {}, False, fresh=True)
     assert did == [
         ["compile", *(step.name for step in steps)],
