@@ -8,33 +8,22 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from common.catalog import device
 from common.check import compiling, run
-from common.commands import (
-    arguments,
-    bench,
-    changed,
-    edits,
-    exercising,
-    inspecting,
-    lessons,
-    pictures,
-    scripts,
-    steps,
-)
-from common.commands.console import UNREAD, UNUSABLE, blame, discard, tell
+from common.commands import arguments, bench, changed, edits, lessons, steps, tracing
+from common.commands.console import RIGHT, UNREAD, UNUSABLE, blame, discard, tell
 from common.run import isolate
 from common.timing import tools
 from common.trace.state import TraceError
 
-# What each does, in words, and the options that it takes; a learner's first.
+# What each does, returning an exit code or nothing, in words, and the options that it takes; a learner's first.
 _COMMANDS = {
-    "grade": (exercising.grade_files, "grade exercises, a file, or a folder of other people's files",
+    "grade": (edits.grade_files, "grade exercises, a file, or a folder of other people's files",
               "targets --json --sim --seconds --workers --out"),
-    "hint": (exercising.hint, "print one more hint for an exercise; without NUMBER, what has passed", "exercise?"),
+    "hint": (edits.hint, "print one more hint for an exercise; without NUMBER, what has passed", "exercise?"),
     "list": (steps.show_list, "list all steps", "--json"),
     "check": (steps.check, "check that steps compute the right values, without races or unset reads",
               "steps --file --json --sim --shape --seed --full --record"),
@@ -42,17 +31,17 @@ _COMMANDS = {
     "all": (changed.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
     "diff": (steps.diff, "show what differs between two steps, docstrings left out", "old new?"),
     "ship": (steps.ship, "declare helpers and exercises, as they are, the shipped ones (for maintainers)", ""),
-    "inspect": (inspecting.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",
+    "inspect": (steps.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",
                 "steps --file --json --problem --cc --ptx --sass --compiler --record"),
-    "trace": (inspecting.trace_steps, "run one block on the CPU and report every access to memory, line by line",
+    "trace": (tracing.trace_steps, "run one block on the CPU and report every access to memory, line by line",
               "steps --file --json --shape --block --html --agree"),
     "history": (edits.show_history, "list the runs of edited steps and exercises, and their results", "step?"),
     "restore": (edits.restore, "bring back an earlier version of a step; yours is saved first", "step version?"),
     "reset": (edits.reset, "bring back a lesson's shipped files; edited ones are saved first", "lesson?"),
-    "run": (scripts.run_script, "run any Numba CUDA program in the tracer, without a GPU; report faults and costs",
+    "run": (tracing.run_script, "run any Numba CUDA program in the tracer, without a GPU; report faults and costs",
             "script --stop --html --json"),
-    "charts": (pictures.charts, "draw the charts and tables of your own records that changed", "--fresh --record"),
-    "book": (pictures.build_book, "build the book, a site that opens in a browser without a network", ""),
+    "charts": (changed.charts, "draw the charts and tables of your own records that changed", "--fresh --record"),
+    "book": (changed.build_book, "build the book, a site that opens in a browser without a network", ""),
     "bench": (bench.run_bench, "check and time all steps and NVIDIA's libraries that have no current record",
               "steps --problem --part --record"),
     "sweep": (bench.sweep, "time a step with other tile constants; an interrupted sweep is continued",
@@ -73,12 +62,17 @@ def main(words: Sequence[str] | None = None) -> int:
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The options of a command. ``words`` of a program that is to be run are what is none, and all after ``--``."""
     own = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
-    parser = common_parser()
-    options, others = parser.parse_known_args(words[:own])
-    if others and options.command is not scripts.run_script:
+    parser = arguments.Parser(prog="python -m common", description="Check, grade, time and inspect the kernels.")
+    known = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, (command, text, options) in _COMMANDS.items():
+        sub = known.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(command=command, json=False)
+        arguments.takes(sub, options)
+    found, others = parser.parse_known_args(words[:own])
+    if others and found.command is not tracing.run_script:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
-    options.words = [*others, *words[own + 1 :]]
-    return options
+    found.words = [*others, *words[own + 1 :]]
+    return found
 
 
 def lesson_main(
@@ -90,23 +84,11 @@ def lesson_main(
     """
     words = sys.argv[1:] if words is None else words
     if own and words and words[0] in own:
-        options = own[words[0]]().parse_args(words[1:])
-        return _guarded(options, needs_gpu=not getattr(options, "sim", True))
+        return _guarded(own[words[0]]().parse_args(words[1:]))
     return _guarded(lessons.parser(lesson, tuple(own or ())).parse_args(words))
 
 
-def common_parser() -> arguments.Parser:
-    """The commands of ``python -m common``, and their options."""
-    parser = arguments.Parser(prog="python -m common", description="Check, grade, time and inspect the kernels.")
-    known = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (command, text, options) in _COMMANDS.items():
-        sub = known.add_parser(name, help=text, description=text, allow_abbrev=False)
-        sub.set_defaults(command=command, json=False)
-        arguments.takes(sub, options)
-    return parser
-
-
-def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
+def _guarded(options: argparse.Namespace) -> int:
     """Do the command: what a user can mend becomes one line and exit code 2, and a signal a tidy end."""
     isolate.reopen()
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a sign that the terminal's or file's encoding lacks
@@ -117,9 +99,7 @@ def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
         with _signals(came):
             device.played()  # what the environment asks for and is not there is said before anything else
             device.compiler()
-            if needs_gpu:
-                device.ready()
-            code = int(options.command(options))
+            code = options.command(options) or RIGHT
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read has had enough: `| head`
@@ -144,10 +124,10 @@ def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
         return _SIGNALLED + number
 
 
-def _signals(came: list[int]) -> ExitStack:
-    """Until it is closed, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the
-    second ends the program at once. The first one's number goes into ``came``."""
-    undo = ExitStack()
+@contextmanager
+def _signals(came: list[int]) -> Iterator[None]:
+    """Within it, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the second
+    ends the program at once. The first one's number goes into ``came``."""
 
     def end(number: int, _: object) -> None:
         isolate.close()
@@ -156,11 +136,16 @@ def _signals(came: list[int]) -> ExitStack:
         came.append(number)
         raise KeyboardInterrupt
 
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            # what whoever started this wants ignored (nohup) stays so
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                undo.callback(signal.signal, number, signal.signal(number, end))
-    undo.callback(lambda: isolate.cool() if came else None)  # first, while a second signal is heard
-    return undo
+    main = threading.current_thread() is threading.main_thread()
+    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if main and hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in known}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # what whoever started this wants ignored (nohup) stays so
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        if came:
+            isolate.cool()  # while a second signal is heard
+        for number, handler in before.items():
+            signal.signal(number, handler)

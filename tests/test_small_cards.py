@@ -7,7 +7,7 @@ from sampling import some
 
 from common.catalog import catalog, device, problems
 from common.check import loading, run
-from common.commands import verdicts
+from common.commands import console
 from common.commands.console import RIGHT
 from common.run import isolate
 from common.timing import measuring
@@ -58,7 +58,7 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
     left = [outcome for outcome in outcomes if outcome.left_out]
     assert len(left) >= (2 if gigabytes < 10 else 0)
     assert all(max(map(len, map(str, outcome.problem.operands))) and outcome.needed_bytes > 10**9 for outcome in left)
-    assert verdicts.exit_code(outcomes, asked=False) == RIGHT
+    assert console.exit_code(outcomes, asked=False) == RIGHT
 
 
 SLOW = """

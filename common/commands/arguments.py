@@ -16,7 +16,6 @@ from common.records.records import Record
 Parser = argparse.ArgumentParser
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
 
-
 # What several commands, or one, may be given; a positional one may be left out where a command adds "?" to its name.
 OPTIONS: dict[str, dict[str, Any]] = {
     "steps": {"nargs": "*", "metavar": "STEP", "help": "steps or exercises (check, time, bench: default all)"},
@@ -54,13 +53,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def refuse(options: argparse.Namespace, switch: str, *names: str) -> None:
+    """Raise ValueError if an option is given that ``switch`` has no use for."""
+    for name in names:
+        if getattr(options, name) not in (None, False):
+            raise ValueError(f"{switch}: goes with steps alone, not with --{name.replace('show', 'ptx or --sass')}")
+
+
 def takes(parser: Parser, options: str) -> Parser:
     """Add some of :data:`OPTIONS`, named in one text; returns the parser."""
     for name in options.split():
-        given = dict(OPTIONS[name.rstrip("?")])
-        if name.endswith("?"):
-            given["nargs"] = "?"
-        parser.add_argument(name.rstrip("?"), **given)
+        more: dict[str, Any] = {"nargs": "?"} if name.endswith("?") else {}
+        parser.add_argument(name.rstrip("?"), **OPTIONS[name.rstrip("?")], **more)
     return parser
 
 
@@ -77,8 +81,14 @@ def open_record(shipped: bool) -> Record:
 
 
 def chosen(options: argparse.Namespace) -> list[Step]:
-    """The steps or exercises named, or all steps; with --file exactly one must be named."""
-    steps = [_step_of(name) for name in options.steps]
+    """The steps or exercises' kernels named, or all steps; with --file exactly one must be named."""
+    kernels = {name: one for one in exercises.everything() if one.ladder for name in (one.name, one.number)}
+    steps: list[Step] = []
+    for name in options.steps:
+        if one := kernels.get(name):
+            steps.append(Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True))
+        else:
+            steps.append(catalog.find(name))
     if options.file is not None:
         if len(steps) != 1:
             raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
@@ -86,14 +96,6 @@ def chosen(options: argparse.Namespace) -> list[Step]:
             raise ValueError(f"--file {options.file}: there is no such file")
         options.file = options.file.resolve()
     return list(dict.fromkeys(steps)) or catalog.everything()
-
-
-def _step_of(name: str) -> Step:
-    """The step or experiment of this name, or the kernel of the exercise; raises CatalogError."""
-    for one in exercises.everything():
-        if one.ladder and name in (one.name, one.number):
-            return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)
-    return catalog.find(name)
 
 
 def one_or_two(options: argparse.Namespace, command: str) -> list[Step]:

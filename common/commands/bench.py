@@ -13,14 +13,13 @@ from rich.markup import escape
 from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
 from common.check import run
-from common.commands import arguments, console, verdicts
+from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.commands.parts import PARTS
 from common.records import current, records
 from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
-from common.report.table import Table
 from common.run.messages import Outcome, StepResult, Tile
 from common.timing import measuring, peers, timing
 
@@ -35,38 +34,40 @@ def run_bench(options: argparse.Namespace) -> int:
     chosen = [catalog.find(name) for name in options.steps]
     pairs = arguments.pairs(chosen or catalog.everything(), options.problem, every_preset=True, named=bool(chosen))
     device.require_gpu("the bench")
-    failed: list[tuple[str, str, str]] = []  # part, what of it, and why
     code = RIGHT
     for name in options.part or (known if options.record and not (chosen or options.problem) else (ROWS,)):
         console.say().rule(name)
         if name == ROWS:
-            outcomes = measure_rows(pairs, *run.inspect_device(), bool(chosen), options.record)
-            code = max(code, verdicts.exit_code(outcomes, asked=False))
-            continue
-        for what, found in PARTS[name].run(arguments.open_record(options.record), chosen, options.problem):
-            if isinstance(found, Exception):
-                failed.append((name, what, str(found)))
-            else:
-                code = max(code, found)
-    if failed:
-        header = ["part", "failed", "why"]
-        console.say().print(Table(header, failed, left=header[1:]))
-    return max(code, WRONG if failed else RIGHT)
+            found = console.exit_code(measure_rows(pairs, bool(chosen), options.record), asked=False)
+        else:
+            found = PARTS[name].run(arguments.open_record(options.record), chosen, options.problem)
+        code = max(code, found)
+    return code
 
 
 class Rows:
-    """What is measured for a card's record, each row written as soon as it is there; ``outcomes``: of the steps."""
+    """What is measured for this card's record, the user's or the ``shipped`` one, each row written as soon as it is
+    there: with ``fresh`` of all, else of what it lacks. ``outcomes``: what came of the steps."""
 
-    def __init__(self, record: Record, quick: bool) -> None:
-        self.record, self.quick = record, quick
+    def __init__(self, fresh: bool, shipped: bool = False, quick: bool = False) -> None:
+        gpu, self.room_bytes = run.inspect_device()
+        self.record, self.fresh, self.quick = Record.open(gpu, arguments.folder(shipped)), fresh, quick
         self.outcomes: list[Outcome] = []
-        record.start_run()
+
+    def lacking(self, pairs: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
+        """The steps on presets that are to be measured; of how many others the rows are kept, is said."""
+        at = self.room_bytes, not self.quick
+        found = [pair for pair in pairs if self.fresh or not current.row(self.record, *pair, *at)]
+        console.say_kept(len(pairs) - len(found), "rows")
+        return found
 
     def take(
         self, pairs: list[tuple[Step, str]], presets: Sequence[str] = (), ceilings: bool = False,
         ready: Callable[[Step], object] | None = None,
     ) -> Iterator[tuple[str, Any]]:  # fmt: skip
         """Measure, as :func:`common.timing.measuring.measure` does, and write it."""
+        if not self.record.run:
+            self.record.start_run()
         with closing(measuring.measure(pairs, None, presets, ceilings, self.quick, ready)) as found:
             for kind, one in found:
                 if kind == "ceilings":
@@ -89,36 +90,29 @@ class Rows:
         if rates is not None:
             said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
             console.tell(f"{escape(gpu)}: {said}")
-            verdicts.print_times(measuring.latest(self.outcomes), rates, gpu)
+            console.print_times(measuring.latest(self.outcomes), rates, gpu)
 
 
 def measure_rows(
-    pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
-    libraries: bool = True,
-) -> list[Outcome]:  # fmt: skip
-    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets, with ``fresh`` all;
-    what came of these. Without ``libraries`` the ceilings are measured only if they are not current."""
-    record = Record.open(gpu, arguments.folder(shipped))
+    pairs: list[tuple[Step, str]], fresh: bool, shipped: bool = False, libraries: bool = True
+) -> list[Outcome]:
+    """Measure :class:`Rows` of steps on presets, and of the libraries on these; what came of the steps. Without
+    ``libraries`` the ceilings are measured only if they are not current."""
+    rows = Rows(fresh, shipped)
     twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
     presets = list(dict.fromkeys(preset for _, preset in pairs if preset not in twins))
+    pairs = rows.lacking(pairs)
+    presets = [one for one in presets if fresh or not current.libraries(rows.record, one, rows.room_bytes)]
     presets = presets if libraries and peers.available() else []
-    kept = len(pairs) + len(presets)
-    if not fresh:
-        pairs = [pair for pair in pairs if not current.row(record, *pair, room_bytes)]
-        presets = [name for name in presets if not current.libraries(record, name, room_bytes)]
-    console.say_kept(kept - len(pairs) - len(presets), "rows")
-    with_ceilings = (fresh and libraries) or not current.ceilings(record)
-    expected = [*["ceilings"] * with_ceilings, *pairs, *presets]
-    if not expected:
-        return []
-    rows = Rows(record, quick=False)
-    with run.Checking([], False, timed=pairs) as compiling:
-        found = rows.take(pairs, presets, with_ceilings, compiling.wait)
-        for _ in console.progress("time", found, expected, line):
-            pass
-    rows.show()
-    if libraries and not peers.available():
-        console.tell(peers.HOW_TO_GET)
+    ceilings = (fresh and libraries) or not current.ceilings(rows.record)
+    if expected := [*["ceilings"] * ceilings, *pairs, *presets]:
+        with run.Checking([], False, timed=pairs) as compiling:
+            found = rows.take(pairs, presets, ceilings, compiling.wait)
+            for _ in console.progress("time", found, expected, line):
+                pass
+        rows.show()
+        if libraries and not peers.available():
+            console.tell(peers.HOW_TO_GET)
     return measuring.latest(rows.outcomes)
 
 
@@ -126,7 +120,7 @@ def line(entry: tuple[str, Any]) -> str:
     """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``; of checks, at how many shapes."""
     kind, found = entry
     if kind in ("step", "check"):
-        return verdicts.line(found) if kind == "step" else verdicts.checked_line(found)
+        return console.line(found) if kind == "step" else console.checked_line(found)
     return f"the library on {found[0]}: {found[1].status}" if kind == "library" else f"{kind}: measured"
 
 

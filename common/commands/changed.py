@@ -1,57 +1,60 @@
-"""The command ``all``: check and time what has changed, and draw what follows from that."""
+"""The commands ``all``, ``charts`` and ``book``: what has changed is checked, timed, drawn and built anew."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from common.catalog import catalog, device, lessontext
+from rich.markup import escape
+
+from common.catalog import cache, catalog, device, lessontext, store
 from common.catalog.catalog import Step
 from common.check import plan, run
-from common.commands import arguments, bench, console, edits, pictures, verdicts
-from common.records import current
-from common.records.records import Record
-from common.run.messages import Outcome
+from common.commands import arguments, bench, console, edits
+from common.commands.console import RIGHT, WRONG
+from common.records import current, records
+from common.report import pages
+from common.report.pages import Draw
+from common.run.messages import Answer, Outcome
 from common.timing import measuring
+
+BOOK = catalog.ROOT / ".workbook" / "book"
+_BOOK_WORK = cache.FOLDER / "book"  # what is unchanged
+_PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
 def do_all(options: argparse.Namespace) -> int:
     say, steps = console.say(), catalog.everything()
     without_gpu = arguments.without_gpu(options.sim)
-    card = None if without_gpu else run.inspect_device()
     recorded = {} if options.fresh else run.shipped(steps)
     if without_gpu:  # that the compiler works here, one step shows; the others' compilations are of the record, too
         recorded.pop(steps[0].name, None)
     say.rule("check every step on the CPU" if without_gpu else "check and time every step")
-    outcomes, timed = check_changed(steps, recorded, card, options.fresh)
-    code = max(verdicts.exit_code(outcomes, asked=False), verdicts.exit_code(timed, asked=False))
+    outcomes, timed = check_changed(steps, recorded, without_gpu, options.fresh)
+    code = max(console.exit_code(outcomes, asked=False), console.exit_code(timed, asked=False))
     say.rule("charts and tables")
     if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
-        pictures.draw_photo(card[0] if card else None, options.fresh)
-    if without_gpu:
-        say.print("No GPU here: charts and tables in results/ and the pages name the cards that they are of.")
-    code = max(code, pictures.redraw(options.fresh))
-    verdicts.say_left_out(outcomes)
+        draw_photo(without_gpu, options.fresh)
+    code = max(code, redraw(options.fresh))
+    console.say_left_out(outcomes)
     return code
 
 
 def check_changed(
-    steps: list[Step], recorded: dict[str, run.Shipped], card: tuple[device.Gpu, int] | None, fresh: bool
+    steps: list[Step], recorded: dict[str, run.Shipped], without_gpu: bool, fresh: bool
 ) -> tuple[list[Outcome], list[Outcome]]:
     """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all. With
-    a card, and the bytes that a problem may take there, time what it has no current row of, too; those outcomes."""
-    checks = run.Outcomes([[card[0].name, card[0].driver] if card else "tracer", recorded], fresh)
-    found = checks.known(steps, card[1] if card else 0)
+    a GPU, time what it has no current row of, too; those outcomes."""
+    card, room = (None, 0) if without_gpu else run.inspect_device()
+    checks = run.Outcomes([[card.name, card.driver] if card else "tracer", recorded], fresh)
+    found = checks.known(steps, room)
     console.say_kept(len(found), "verdicts")
     rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
     edits.keep(rest)
-    rows = bench.Rows(Record.open(card[0], arguments.folder(False)), quick=True) if card else None
-    pairs = arguments.pairs(steps, None) if card else []
-    lacking = pairs
-    if rows and card and not fresh:
-        lacking = [pair for pair in pairs if not current.row(rows.record, *pair, card[1], in_turn=False)]
-    console.say_kept(len(pairs) - len(lacking), "rows")
+    rows = bench.Rows(fresh, quick=True) if card else None
+    lacking = rows.lacking(arguments.pairs(steps, None)) if rows else []
     ceilings = rows is not None and (fresh or not current.ceilings(rows.record))
 
     def work(checking: run.Checking) -> Iterator[tuple[str, Any]]:
@@ -61,26 +64,90 @@ def check_changed(
             if step in rest:
                 found[step.name] = list(checking.of([step]))
                 yield "check", found[step.name]
-            right = all(outcome.fine for outcome in found[step.name])
-            if step in rest and right:
-                checks.keep(found[step.name])
-            if rows and right:
-                checking.wait(step)
-                yield from rows.take([pair for pair in lacking if pair[0] is step])
+            if all(outcome.fine for outcome in found[step.name]):
+                if step in rest:
+                    checks.keep(found[step.name])
+                if rows:
+                    checking.wait(step)
+                    yield from rows.take([pair for pair in lacking if pair[0] is step])
         if rows:
             yield from rows.take(measuring.at_a_low_clock(rows.outcomes), ceilings=ceilings)
 
     if expected := range(len(rest) + len(lacking) + ceilings):
-        with run.Checking(rest, not card, seed=seed, brief=recorded, timed=lacking) as checking:
+        with run.Checking(rest, without_gpu, seed=seed, brief=recorded, timed=lacking) as checking:
             for _ in console.progress("check and time" if card else "check", work(checking), expected, bench.line):
                 pass
     outcomes = [outcome for step in steps for outcome in found[step.name]]
     if rows and rows.outcomes:
         rows.show()
     if rest:
-        verdicts.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
-        verdicts.print_checks(outcomes)
+        console.print_checks(outcomes, seed, drawn=any(step.name not in recorded for step in rest))
     if card and (wrong := {outcome.step.name for outcome in outcomes if not outcome.fine}):
         console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
-    verdicts.say_shipped(recorded)
+    console.say_shipped(recorded)
     return outcomes, measuring.latest(rows.outcomes) if rows else []
+
+
+def charts(options: argparse.Namespace) -> int:
+    code = redraw(options.fresh, options.record)
+    if options.record:
+        if device.gpu_count():
+            draw_photo(False, options.fresh, shipped=True)
+        for path in pages.update(records.other(records.REFERENCE_GPU)):
+            console.tell(f"tables rewritten: {store.shown(path)}")
+    return code
+
+
+def redraw(fresh: bool, shipped: bool = False) -> int:
+    """Draw what changed of the user's or the shipped records, and write a page of tables for each; the exit code."""
+    folder, code = arguments.folder(shipped), RIGHT
+    wanted = pages.stale(shipped, fresh)
+    console.say_kept(len(pages.units(shipped)) - len(wanted), "sets of charts")
+    for unit, result in console.progress("charts", pages.draw(wanted), wanted, _drawn_line) if wanted else ():
+        if result.status != "right":
+            console.blame(f"{unit.name}: not drawn: {result.message}")
+            code = WRONG
+    for record in records.all_records(folder):
+        summary = folder / f"{record.slug}.md"
+        store.write(summary, pages.summary(record))
+        charts = f"{store.shown(folder)}/charts/{record.slug}/"
+        console.tell(f"{record.gpu_name}: charts in {charts}, tables in {store.shown(summary)}")
+    return code
+
+
+def _drawn_line(entry: tuple[Draw, Answer]) -> str:
+    """``results/nvidia-h200.json gemm: 2.1 s``."""
+    unit, result = entry
+    return f"{store.shown(Path(unit.name))} {unit.ladder}: {result.seconds or 0.0:.1f} s"
+
+
+def draw_photo(without_gpu: bool, fresh: bool, shipped: bool = False) -> None:
+    """Draw the photograph's feature maps, on the GPU or as traced, unless those that are there hold."""
+    step = catalog.find(lessontext.read(catalog.LESSONS).photo)
+    gpu = None if without_gpu else run.inspect_device()[0]
+    name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
+    script = catalog.LESSONS / step.lesson / _PHOTO
+    key = cache.key([script, step.path], name, gpu and gpu.driver, shipped)
+    drawn = None if fresh else cache.get("photo", key, str)
+    if drawn and Path(drawn).is_file():
+        console.say_kept(1, "feature maps of the photograph")
+        return
+    path = catalog.load_file(script).draw(step, without_gpu, name, arguments.folder(shipped) / "charts" / slug)
+    cache.put("photo", key, str(path))
+    console.tell(f"feature maps of the photograph drawn: {store.shown(path)}")
+
+
+def build_book(_: argparse.Namespace) -> int:
+    try:
+        from common.book import book  # brings Sphinx
+    except ModuleNotFoundError as error:
+        name = (error.name or "Sphinx").partition(".")[0]
+        raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
+    try:
+        with store.locked(_BOOK_WORK):
+            built = book.build(BOOK, _BOOK_WORK)
+    except book.BookError as error:
+        console.blame(str(error))
+        return WRONG
+    console.tell(escape(f"{built} pages: open {BOOK / 'index.html'}"))
+    return RIGHT

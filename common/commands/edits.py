@@ -1,35 +1,34 @@
-"""Edited files: a run of a step, again at every save; the commands ``history``, ``restore`` and ``reset``."""
+"""A reader's own files: ``history``, ``restore`` and ``reset`` of edited ones; ``grade`` and ``hint``."""
 
 from __future__ import annotations
 
 import argparse
-import threading
-import time
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-from common.catalog import catalog, exercises, shipped, sources, store
+from rich.markup import escape
+from rich.text import Text
+
+from common.catalog import catalog, device, exercises, shipped, store
 from common.catalog.catalog import Step
-from common.commands import console, verdicts
-from common.commands.console import RIGHT, UNUSABLE
-from common.edit import history, loop, words
-from common.run import isolate
+from common.commands import arguments, console
+from common.commands.console import RIGHT, WRONG
+from common.edit import history, words
+from common.explain.faults import cut
+from common.grade import grade
+from common.report.table import Cell, Table
+from common.timing import measuring
 
 
-def show_history(options: argparse.Namespace) -> int:
-    files = [_file_of(options.step)] if options.step else shipped.everything()
-    found = history.events(files[0].stem if options.step else None)
-    if not found:
+def show_history(options: argparse.Namespace) -> None:
+    if found := history.events(_file_of(options.step).stem if options.step else None):
+        console.say().print(words.events(found))
+    else:
         console.tell("the history is empty: it will list each run of an edited step")
-        return RIGHT
-    known = {event.step for event in found}
-    paths = [path for path in files if path.stem in known]
-    present = {path.stem: history.sha(store.read_bytes(path)) for path in paths if path.exists()}
-    originals = {path.stem: history.sha(shipped.text(path) or b"") for path in paths}
-    console.say().print(words.events(found, present, originals))
-    return RIGHT
 
 
 def _file_of(text: str) -> Path:
@@ -39,21 +38,20 @@ def _file_of(text: str) -> Path:
     return shipped.find(Path(text).stem if text.endswith(".py") else text)
 
 
-def restore(options: argparse.Namespace) -> int:
+def restore(options: argparse.Namespace) -> None:
     path = _file_of(options.step)
     event = history.choose(path, options.version)
     saved = history.put_back(path, history.stored(path.name, event.source), "restored")
     console.tell(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
     if saved and saved != event.source:
         console.tell(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}")
-    return RIGHT
 
 
-def reset(options: argparse.Namespace) -> int:
+def reset(options: argparse.Namespace) -> None:
     lessons, wanted = catalog.lessons(), options.lesson or ""
-    chosen = [name for name in lessons if wanted in (name, name[:2])]
+    folders = [catalog.LESSONS / name / part for name in lessons for part in (".", catalog.EXPERIMENTS)
+               if wanted in (name, name[:2])]  # fmt: skip
     try:
-        folders = [catalog.LESSONS / name / part for name in chosen for part in (".", catalog.EXPERIMENTS)]
         files = [path for path in shipped.everything() if path.parent in folders] or [_file_of(wanted)]
     except ValueError:
         numbers = ", ".join(name[:2] for name in lessons)
@@ -71,7 +69,6 @@ def reset(options: argparse.Namespace) -> int:
             kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
             console.tell(f"{path.stem}: reset{kept}")
     name_edited_helpers()
-    return RIGHT
 
 
 def name_edited_helpers(meaning: str = "so is every step that imports it") -> None:
@@ -93,63 +90,100 @@ def keep(steps: Sequence[Step] = ()) -> None:
         console.warn(f"this run is not kept: {error}")
 
 
-def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threading.Event | None = None) -> int:
-    """Run an edited step, printing each stage as it comes; it enters the history."""
-    code, printed = UNUSABLE, False
-    this = loop.Run(step, preset or catalog.usual_preset(step), without_gpu, stop or threading.Event())
-    with closing(this.stages()) as stages:
-        for stage in stages:
-            if not printed:
-                printed = console.tell(*words.printed(stage.outcomes))
-            if stage.failed:
-                verdicts.print_complaints(stage.failed)
-                console.tell(f"[dim]{stage.seconds:.1f} s[/]")
-                code = verdicts.exit_code(stage.failed, asked=True)
-                break
-            code = RIGHT
-            console.tell(*words.stage(step.name, stage))
-    if this.verdict == "unfinished":
-        console.tell("[dim]left unfinished[/]")
-    elif code == RIGHT and this.verdict != "right":
-        console.tell(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
-        code = UNUSABLE
-    return code
+# --- exercises ---
 
 
-def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: bool) -> int:
-    """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now. A run ends
-    early if its step is saved again."""
-    stop, path = threading.Event(), Path()
+def grade_files(options: argparse.Namespace) -> int:
+    for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
+        if value is not None and not 0 < value < 1e6:
+            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
+    files, folder, left_out = grade.to_grade(options.targets)
+    if not files:
+        raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
+    if folder is None:
+        if options.out is not None:
+            raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
+        return _graded(options, files)
+    out = options.out or folder
+    out.mkdir(parents=True, exist_ok=True)
+    if not os.access(out, os.W_OK):
+        raise ValueError(f"{out}: must be a folder to write to, or name one with --out")
+    inside = grade.INSIDE in os.environ
+    if not inside and (words := grade.bubblewrap(folder, out)):
+        given = [str(folder.resolve()), "--out", str(out.resolve()), "--seconds", str(options.seconds)]
+        given += ["--workers", str(options.workers)] if options.workers else []
+        given += [f"--{name}" for name in ("json", "sim") if getattr(options, name)]
+        command = [*words, sys.executable, "-m", "common", "grade", *given]
+        return subprocess.run(command, cwd=catalog.ROOT).returncode
+    notes = [f"not graded: {text}" for text in left_out]
+    return _graded(options, files, out, [*notes, grade.ISOLATED if inside else grade.NOT_ISOLATED])
 
-    def run_saved(path: Path, stop: threading.Event) -> None:
-        """Run the steps that a saved file is, or that import it."""
-        saved = time.strftime("%H:%M:%S", time.localtime(path.stat().st_mtime))
-        console.say().rule(f"{path.name}, saved {saved}")
-        for step in steps:
-            if path == step.path or path in sources.imported_helpers(step.path):
-                run_edited(step, preset, without_gpu, stop)
 
-    pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
-    saves = loop.Saves([*(step.path for step in steps), *shipped.helpers()])
-    isolate.warm()
-    console.tell(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
-    with ThreadPoolExecutor(1) as worker:
-        running: Future[None] = worker.submit(lambda: None)
+def _graded(
+    options: argparse.Namespace, files: list[grade.Submission], out: Path | None = None, notes: Sequence[str] = ()
+) -> int:
+    """Grade files and print the verdicts; those of a folder's are reported to ``out``, above the last note."""
+    without_gpu = arguments.without_gpu(options.sim, options)
+    gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
+    grader = grade.Grader(gpu, ceilings, options.seconds)
+    if grade.INSIDE not in os.environ:
+        keep()
+    name_edited_helpers("kernels are graded on the shipped one")
+    grades: list[grade.Grade] = []
+    try:
+        with closing(grader.all(files, options.workers or device.workers())) as coming:
+            line = _head if len(files) > 1 else None  # of one, the verdict itself follows
+            for verdict in console.progress("grade", coming, files, line, options.json):
+                grades.append(verdict)
+    finally:  # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
         try:
-            while True:
-                for saved in saves.look():
-                    pending += [saved] if saved not in pending else []
-                    if saved == path:
-                        stop.set()
-                if running.done():
-                    running.result()  # raises what it raised
-                    if pending:
-                        path, stop = pending.pop(0), threading.Event()
-                        running = worker.submit(run_saved, path, stop)
-                time.sleep(loop.LOOK_SECONDS)
-        except KeyboardInterrupt:
-            console.tell("no longer watching")
-        finally:
-            stop.set()
-            isolate.cool()
-    return RIGHT
+            written = grade.report(grades, out, notes[-1]) if out else ()
+            _remember(list(zip(files, grades, strict=False)))
+            notes = [*notes, *(f"written: {path}" for path in written)]
+        except (OSError, ValueError) as error:
+            console.warn(f"not kept: {error}")
+    if options.json:
+        console.print_json({"device": "tracer" if without_gpu else "gpu", "grades": [g.as_dict() for g in grades]})
+    for one in grades:
+        lines = [*one.reasons, *one.notes]
+        if not out and not one.passed and one.target[:1].isdigit():
+            section = exercises.find(one.target).section
+            lines.append(f"a hint: python -m common hint {one.target}" + f"; its section: {section}" * bool(section))
+        head = f"[{'green' if one.passed else 'bold red'}]{escape(_head(one))}[/]"
+        console.tell(head, *(escape(f"  {text}") for text in lines), options=options)
+    console.tell(*(f"[yellow]{escape(cut(text, 1000))}[/]" for text in notes), options=options)
+    return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _head(one: grade.Grade) -> str:
+    """``ada 01.2 NAME: passed, 3 s``."""
+    names = dict.fromkeys(filter(None, (one.student, one.target, one.name)))
+    return f"{' '.join(names)}: {'passed' if one.passed else 'not passed'}, {one.seconds:.0f} s"
+
+
+def _remember(graded: list[tuple[grade.Submission, grade.Grade]]) -> None:
+    """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources; a file that was
+    saved meanwhile is passed over. Raises StoreError."""
+    own = {one.path.resolve(): one for one in exercises.everything()}
+    for file, one in graded:
+        path = file.path.resolve()
+        if path in own and grade.Submission(path).text == file.text:
+            exercises.State().remember(own[path], one.passed)
+            if shipped.edited(path):
+                history.save(path)
+
+
+def hint(options: argparse.Namespace) -> None:
+    keep()  # exercises as shipped, while they are
+    state = exercises.State()
+    if options.exercise is None:
+        rows: list[list[Cell]] = []
+        for one in exercises.everything():
+            done = Text("passed" if state.passed(one) else "", style="green")
+            rows.append([one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done])
+        header = ["", "exercise", "kind", "hints", "done"]
+        console.say().print(Table(header, rows, left=header[1:]))
+        return
+    one = exercises.find(options.exercise)
+    number, text = state.hint(one)
+    console.tell(f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}")

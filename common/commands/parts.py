@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from common.timing import measuring, timing, tools
 from common.trace import trace
 from common.trace.state import TraceError
 
-_FAILURES = (run.DeviceError, tools.ToolError, TraceError, TimeoutError)
 Pairs = list[tuple[Step, str]]
 
 
@@ -38,25 +37,26 @@ class Part:
     measure: Callable[[list[Any], Record], int | None]  # writes items into the record; returns the exit code
     together: int = 1  # so many items at a time
 
-    def run(self, record: Record, named: list[Step], preset: str | None) -> Iterator[tuple[str, int | Exception]]:
+    def run(self, record: Record, named: list[Step], preset: str | None) -> int:
         """Measure the items of the steps that are named; without any, those of all steps that the record lacks: some
-        together, and alone if those failed. Yields names with an exit code, or with what stood in the way."""
+        together, and alone if those failed. Says what stood in the way; returns the exit code."""
         items = self.items(record, named or _able(record), preset)
         items = [item for item in items if named or not self.holds(record, item)]
-        groups = [items[at : at + self.together] for at in range(0, len(items), self.together)]
+        groups, code = [items[at : at + self.together] for at in range(0, len(items), self.together)], RIGHT
         while groups:
             group = groups.pop(0)
-            names = ", ".join(" ".join([step.name, *map(str, at)]) for step, *at in group)
             try:
-                yield names, self.measure(group, record) or RIGHT
+                code = max(code, self.measure(group, record) or RIGHT)
             except tools.UnavailableError as error:  # for all of them
-                yield f"{names} and all others", error
-                return
-            except _FAILURES as error:
+                console.blame(str(error))
+                return WRONG
+            except (run.DeviceError, tools.ToolError, TraceError, TimeoutError) as error:
                 if len(group) > 1:
                     groups[:0] = [[one] for one in group]
                 else:
-                    yield names, error
+                    console.blame(f"{' '.join([group[0][0].name, *map(str, group[0][1:])])}: {error}")
+                    code = WRONG
+        return code
 
 
 def _able(record: Record) -> list[Step]:
@@ -70,24 +70,23 @@ def _held(group: str, by_step: bool = False) -> Callable[[Record, tuple[Step, An
     def holds(record: Record, item: tuple[Step, Any]) -> bool:
         step, at = item
         outer, inner = (step.name, str(at)) if by_step else (at, step.name)
-        return current.holds(getattr(record.data, group).get(outer, {}).get(inner), step)
+        entry = getattr(record.data, group).get(outer, {}).get(inner)
+        return current.epilogues(entry, inner) if isinstance(entry, Epilogues) else current.holds(entry, step)
 
     return holds
 
 
-def _epilogues(_: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str, str]]:
-    found = [(catalog.find(one.step), one.preset, one.ways) for one in lessontext.read(catalog.LESSONS).epilogues]
-    return [entry for entry in found if entry[0] in steps and preset in (None, entry[1])]
+def _epilogues(_: Record, steps: list[Step], preset: str | None) -> Pairs:
+    told = lessontext.read(catalog.LESSONS).epilogues
+    found = [(catalog.find(one.step), one.preset) for one in told if preset in (None, one.preset)]
+    return [(step, at) for step, at in found if step in steps]
 
 
-def _has_epilogue(record: Record, item: tuple[Step, str, str]) -> bool:
-    found = record.data.epilogues.get(item[1], {}).get(item[0].name)
-    return found is not None and current.epilogues(found, item[0].name)
-
-
-def _time_epilogues(items: list[tuple[Step, str, str]], record: Record) -> None:
+def _time_epilogues(pairs: Pairs, record: Record) -> None:
     """Time steps on presets with the epilogues of a module, fused and apart."""
-    for step, preset, ways in items:
+    modules = {(one.step, one.preset): one.ways for one in lessontext.read(catalog.LESSONS).epilogues}
+    for step, preset in pairs:
+        ways = modules[step.name, preset]
         result = measuring.measure_epilogues(step, preset, ways)
         entry = Epilogues(
             **asdict(result.code), shape=result.shape, found=result.found, ways=ways, made=result.ways,
@@ -183,7 +182,7 @@ def _time_compilers(pairs: Pairs, record: Record) -> None:
 
 
 PARTS = {
-    "epilogues": Part(_epilogues, _has_epilogue, _time_epilogues),
+    "epilogues": Part(_epilogues, _held("epilogues"), _time_epilogues),
     "accuracy": Part(_accuracy, _has_accuracy, _measure_accuracy, together=1000),
     "counters": Part(_counters, _held("profile"), _profile, together=4),  # a profiled process takes seconds to start
     "sanitizer": Part(lambda _, steps, __: [(step,) for step in steps], _is_sanitized, _sanitize, together=4),

@@ -1,4 +1,4 @@
-"""Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, ``ship``."""
+"""Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, ``inspect``, ``ship``."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import argparse
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, shipped, sources
+from common.catalog import catalog, device, limits, shipped, sources
 from common.check import compiling, plan, run
-from common.commands import arguments, console, edits, verdicts
+from common.commands import arguments, console, edits
 from common.commands.console import RIGHT
-from common.machine_code import codegen
+from common.machine_code import codegen, successor
 from common.records import records
 from common.report import tables
 from common.timing import measuring
 
 
-def show_list(options: argparse.Namespace) -> int:
+def show_list(options: argparse.Namespace) -> None:
     steps = catalog.steps()
     if options.json:
         console.print_json([step.as_dict() for step in steps])
     else:
         console.say().print(tables.steps(steps))
-    return RIGHT
 
 
 def check(options: argparse.Namespace) -> int:
@@ -30,7 +29,7 @@ def check(options: argparse.Namespace) -> int:
         raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
     seed = plan.new_seed() if options.seed is None else options.seed
     if options.record:
-        return _record(options, seed)
+        return _record_verdicts(options, seed)
     steps = arguments.chosen(options)
     if options.full and options.shape is not None:
         raise ValueError("--full has shapes of its own: it cannot be given with --shape")
@@ -40,35 +39,31 @@ def check(options: argparse.Namespace) -> int:
     without_gpu = arguments.without_gpu(options.sim, options)
     edits.keep([] if options.file else steps)
     checking = run.check_steps(steps, without_gpu, shape, options.file, seed, full=options.full)
-    outcomes = list(verdicts.checked(steps, checking, options.json))
-    code = verdicts.exit_code(outcomes, shape is not None)
+    outcomes = list(console.checked(steps, checking, options.json))
+    code = console.exit_code(outcomes, shape is not None)
     if options.json:
         results = [{"step": o.step.name, **o.told(), "shape": o.problem.shape()} for o in outcomes]
         engine = "tracer" if without_gpu else "gpu"
         console.print_json({"device": engine, "right": code == RIGHT, "seed": seed, "results": results})
     else:
-        verdicts.say_seed(seed, drawn=shape is None)
-        verdicts.print_checks(outcomes, options.file)
-    verdicts.say_left_out(outcomes, options)
+        console.print_checks(outcomes, seed, shape is None, options.file)
+    console.say_left_out(outcomes, options)
     return code
 
 
-def _record(options: argparse.Namespace, seed: int) -> int:
+def _record_verdicts(options: argparse.Namespace, seed: int) -> int:
     """Check steps at the whole plan and compile them for every architecture; ship the verdicts of those right."""
-    if options.file or options.shape or options.full or options.json:
-        raise ValueError("--record: takes steps and --seed alone")
+    arguments.refuse(options, "--record", "file", "shape", "full", "json")
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     if small := device.small_card():
         raise ValueError(f"--record: verdicts are of {device.USUAL_CARD}, and this one has the limits of {small}")
-    found = list(verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))
+    found = list(console.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))
     coming = compiling.compile_steps(steps, codegen.ARCHITECTURES, False)
-    outcomes = [*found, *console.progress("compile", coming, steps, verdicts.line)]
+    outcomes = [*found, *console.progress("compile", coming, steps, console.line)]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
-    right = [one for one in found if one.step not in wrong]
-    run.ship({step: [one for one in right if one.step == step] for step in {one.step for one in right}})
-    verdicts.say_seed(seed)
-    verdicts.print_checks(outcomes)
-    return verdicts.exit_code(outcomes, asked=False)
+    run.ship({step: [one for one in found if one.step == step] for step in steps if step not in wrong})
+    console.print_checks(outcomes, seed)
+    return console.exit_code(outcomes, asked=False)
 
 
 def time(options: argparse.Namespace) -> int:
@@ -78,22 +73,24 @@ def time(options: argparse.Namespace) -> int:
     gpu, ceilings = measuring.measure_device()
     edits.keep([] if options.file else steps)
     times = measuring.time_steps(pairs, options.file)
-    outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.line, options.json))
-    if not options.json:
-        verdicts.print_times(outcomes, ceilings, gpu.name)
-        return verdicts.exit_code(outcomes, asked=True)
-    results: list[dict[str, object]] = []
-    for one in outcomes:
-        results.append({"step": one.step.name, "problem": one.preset, **one.told()})
-        right = one.status == "right"
-        figures = records.derive(one.problem, one.time.median_ms, ceilings, one.step.precision) if right else None
-        if figures:
-            results[-1] |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
-    console.print_json({"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results})
-    return verdicts.exit_code(outcomes, asked=True)
+    outcomes = measuring.latest(console.progress("time", times, pairs, console.line, options.json))
+    if options.json:
+        results: list[dict[str, object]] = []
+        for one in outcomes:
+            results.append({"step": one.step.name, "problem": one.preset, **one.told()})
+            if one.status != "right":
+                continue
+            if figures := records.derive(one.problem, one.time.median_ms, ceilings, one.step.precision):
+                results[-1] |= {
+                    key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")
+                }
+        console.print_json({"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results})
+    else:
+        console.print_times(outcomes, ceilings, gpu.name)
+    return console.exit_code(outcomes, asked=True)
 
 
-def diff(options: argparse.Namespace) -> int:
+def diff(options: argparse.Namespace) -> None:
     first = catalog.find(options.old)
     if options.new is None and first.builds_on is None:
         raise ValueError(f"{first.name} starts its ladder: name a second step to compare it with")
@@ -105,9 +102,65 @@ def diff(options: argparse.Namespace) -> int:
         say.print(escape(line), style=colours.get(line[0]), soft_wrap=True)
     removed, added = (sum(line[0] == sign for line in lines) for sign in "-+")
     say.print(f"{removed} lines removed, {added} added; docstrings, indentation and imported code are left out")
-    return RIGHT
 
 
-def ship(_: argparse.Namespace) -> int:
+def ship(_: argparse.Namespace) -> None:
     console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
-    return RIGHT
+
+
+def inspect(options: argparse.Namespace) -> int:
+    if options.record:
+        return _record_code(options)
+    if options.compiler:
+        arguments.refuse(options, "--compiler mlir", "cc", "show", "json")
+    steps = arguments.one_or_two(options, "inspect")
+    pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), named=True)
+    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else compiling.summary_architecture())
+    # those with instructions of their own: 9.0a names them
+    if architecture not in (*limits.LIMITS, "9.0a", "10.0a", "12.0a"):
+        known = ", ".join(limits.LIMITS)
+        raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0: known are {known}")
+    coming = compiling.summaries(pairs, architecture, options.file, options.show)
+    outcomes = list(console.progress("compile", coming, pairs))
+    shown = found = [(o.step.name, card) for o in outcomes for card in o.cards]
+    if options.compiler:
+        shown = [
+            (f"{step.name} by {successor.PACKAGE}", card)
+            for step, preset in pairs
+            for card in run.ask(step.name, successor.compiled, step, preset, options.file, on_gpu=False)
+        ]
+        found = found + shown
+    if options.json:
+        results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
+        console.print_json({"architecture": architecture, "results": results})
+    elif options.show:
+        for name, card in found:
+            text = card["text"]
+            print(f"// {tables.title(name, card)}, compute capability {architecture}")
+            print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
+    elif found:
+        console.say().print(tables.side_by_side(found), *(tables.by_line(*one) for one in shown))
+    for outcome in outcomes:
+        for reason in outcome.reasons:
+            console.blame(f"{outcome.step.name}: {reason}")
+    return console.exit_code(outcomes, asked=True)
+
+
+def _record_code(options: argparse.Namespace) -> int:
+    """Compile steps for one architecture at every preset, and write their machine code's record if all compile; with
+    ``--compiler`` what the successor makes of all."""
+    arguments.refuse(options, "--record", "cc", "file", "problem", "show", "json")
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
+    if options.compiler:
+        made = successor.save(successor.steps(), records.RESULTS)
+        console.tell(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
+        return RIGHT
+    compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
+    outcomes = list(console.progress("compile", compiled, steps, console.line))
+    console.print_complaints(outcomes)
+    code = console.exit_code(outcomes, asked=True)
+    if code == RIGHT:
+        records.record_code(outcomes)
+    else:
+        console.warn("nothing is recorded: not everything compiles")
+    return code

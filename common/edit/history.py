@@ -97,9 +97,8 @@ def choose(path: Path, wanted: str | None) -> Event:
         if not others:
             raise ValueError(f"{name}: its history has no other version than the file's present one")
         return others[-1]
-    fitting = [event for event in known if event.source.startswith(wanted) and len(wanted) >= 4]
-    if wanted.isdigit() and int(wanted) <= len(known):
-        fitting = known[int(wanted) - 1 : int(wanted)]
+    by_hash = [event for event in known if event.source.startswith(wanted) and len(wanted) >= 4]
+    fitting = [event for event in known if wanted == str(event.number)] or by_hash
     if len({event.source for event in fitting}) != 1:
         numbers, digits = f"a number from 1 to {len(known)}", "a hash's first 4 digits or more"
         shows = f"as python -m common history {name} shows them"

@@ -93,29 +93,26 @@ class Run:
         cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
         cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
-        # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
-        shapes = [full, small] if small.form == "gemm" else [small, full]
-        shapes = shapes if self.without_gpu else [full]
-        lines = checking, compiling, tracing = [ThreadPoolExecutor(1) for _ in range(3)]
-        try:
-            how: Any = {"architectures": [run.CODE_ARCHITECTURE], "machine_code": True, "lenient": True}
-            compiled = [compiling.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes]
-            begun = checking.submit(self._ran, [first], self.without_gpu)
-            rest = checking.submit(self._ran, gpu, False)
-            traced = (checking if self.without_gpu else tracing).submit(self._ran, cpu, True)
-            # it may have been traced, and found wrong: that it does not compile is told before that
-            yield FIRST, _results([*(compiled[:1] if self.without_gpu else ()), begun])
-            yield CHECK, _results([rest, traced])
-            code = _results(compiled)
-            if self.without_gpu or all(outcome.fine for outcome in code):  # with a GPU it ran, whatever this one says
-                yield CODE, [outcome for outcome in code if outcome.problem == full or not outcome.fine]
-            if not self.without_gpu:
-                pair = Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
-                yield TIME, self._ran([pair], False)
-        finally:
-            self.stop.set()  # ends their processes
-            for line in lines:
-                line.shutdown(cancel_futures=True)
+        # a convolution's filters are unrolled: the smaller one is compiled sooner
+        shapes = [small, full] if self.without_gpu and small.form != "gemm" else [full]
+        how: Any = {"architectures": [run.CODE_ARCHITECTURE], "machine_code": True, "lenient": True}
+        with ThreadPoolExecutor(2 if self.without_gpu else 3) as pool:
+            try:
+                begun = pool.submit(self._ran, [first], self.without_gpu)
+                compiled = [pool.submit(self._ran, [Compile(**self._at(shapes[0]), **how)], False)]
+                traced, rest = pool.submit(self._ran, cpu, True), pool.submit(self._ran, gpu, False)
+                compiled += [pool.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes[1:]]
+                # it may have been traced, and found wrong: that it does not compile is told before that
+                yield FIRST, _results([*(compiled[:1] if self.without_gpu else ()), begun])
+                yield CHECK, _results([rest, traced])
+                code = _results(compiled)
+                if self.without_gpu or all(outcome.fine for outcome in code):  # else it ran, whatever this one says
+                    yield CODE, [outcome for outcome in code if outcome.problem == full or not outcome.fine]
+                if not self.without_gpu:
+                    pair = Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
+                    yield TIME, self._ran([pair], False)
+            finally:
+                self.stop.set()  # ends their processes
 
     def _ran(self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool) -> list[Outcome]:
         """What came of tasks, until one fails, or ``stop``; on the GPU with what a trace says of that one."""
@@ -206,6 +203,17 @@ class Saves:
         found = [path for path, stamp in now.items() if stamp and stamp == self._before[path] != self._told[path]]
         self._before, self._told = now, self._told | {path: now[path] for path in found}
         return found
+
+
+class SavedAgain(threading.Event):
+    """Is set once ``path`` is another file than it was."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path, self._stamp = path, _stamp(path)
+
+    def is_set(self) -> bool:
+        return super().is_set() or _stamp(self._path) != self._stamp
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

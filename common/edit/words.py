@@ -141,20 +141,17 @@ def ratio(pair: Paired) -> str:
     return f"{pair.ratio:.2f}x the shipped version (paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}{note})"
 
 
-def events(found: list[Event], present: dict[str, str], originals: dict[str, str]) -> Table:
-    """A row for each event; ``present`` and ``originals``: by step the hash of the file as it is, and as shipped."""
-    named = len({event.step for event in found}) > 1
-    table = Table(*["step"] * named, "N", "when", "source", "", "result")
-    for column in table.columns[named:-1]:
+def events(found: list[Event]) -> Table:
+    """A row for each event."""
+    table = Table("step", "N", "when", "source", "result")
+    for column in table.columns[:-1]:
         column.no_wrap = True
     for event in found:
-        places = (("now", present), ("shipped", originals))
-        marks = [mark for mark, known in places if known.get(event.step) == event.source]
         colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
         reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", escape(event.figure), escape(reason)]
-        cells = [str(event.number), when(event), event.source[:8], " ".join(marks), ": ".join(filter(None, what))]
-        table.add_row(*[event.step] * named, *cells)
+        result = ": ".join(filter(None, what))
+        table.add_row(event.step, str(event.number), when(event), event.source[:8], result)
     return table
 
 

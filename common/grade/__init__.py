@@ -1,9 +1,8 @@
 """Exercises, and grading of other people's files.
 
 Module by module:
-    grade     the verdict on a file: what is asked of child processes, and what of it decides
+    grade     the verdict on a file: what is asked of child processes, and what decides; a folder of files, its report
     answers   predictions: read without running them, and compared
     frame     what a student may change of an exercise
     tasks     what exercises limit, how a child process counts it, and how it is said
-    folders   what a folder of other people's files holds, and its report
 """

@@ -86,9 +86,7 @@ def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
         else:
             notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}, yours {_shown(answer)}")
     if missing:
-        others = ", ".join(name for name in given if name not in exercise.answers)
-        said = f"no value yet for {', '.join(missing)}" + (f"; not asked for: {others}" if others else "")
-        findings.insert(0, Finding("unanswered", said))
+        findings.insert(0, Finding("unanswered", f"no value yet for {', '.join(missing)}"))
     return findings, notes
 
 

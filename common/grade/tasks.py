@@ -16,13 +16,12 @@ from types import ModuleType
 import numpy as np
 from msgspec import field
 
-from common.catalog import catalog, problems
+from common.catalog import catalog, exercises, problems
 from common.catalog.exercises import Exercise
 from common.catalog.limits import occupancy
 from common.catalog.problems import Problem
 from common.check import loading
 from common.explain.faults import cut
-from common.grade.folders import known
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
@@ -69,9 +68,15 @@ NEEDED = f"read what the output takes, and no more often: {_EDGES}"
 STAGED = "; what is staged in shared memory must be what is multiplied"
 
 
-def architecture(exercise: Exercise) -> str:
-    """For which machine code is counted: one, so that limits mean the same everywhere, or what a file requires."""
-    return catalog.targets(exercise.said["requires"], ["9.0"])[0]
+def known() -> dict[str, Exercise]:
+    """Exercises, and steps as such, checked at their ladder's ragged shapes; by name."""
+    steps = [
+        Exercise(
+            name=step.name, number=step.name, title=step.title, kind="step", lesson=step.lesson, path=step.path,
+            shapes=tuple(map(str, problems.RAGGED[step.ladder])), preset=exercises.PRESETS[step.ladder], hints=(),
+        ) for step in catalog.everything()
+    ]  # fmt: skip
+    return {one.name: one for one in (*steps, *exercises.everything())}
 
 
 def limited(exercise: Exercise) -> set[str]:
@@ -88,8 +93,8 @@ def touched(found: Traced) -> dict[str, float]:
     pads = any(getattr(found.problem, f"pad_{axis}", 0) for axis in "dhw")
     needed = 0 if pads or len(found.kernels) > 1 else found.problem.flops // 2
     told = main.fma / max(main.fma, needed, 1)
-    requests = sum(access.requests for access in main.accesses if access.space == "shared")
     reads = {space: main.per_fma[space]["loads"] * told if main.per_fma else 0.0 for space in ("shared", "global")}
+    requests = sum(access.requests for access in main.select("shared"))
     return {
         **figures.worst(found),
         "threads": float(threads),
@@ -131,37 +136,36 @@ def _accesses(found: Traced, *operations: str) -> Counter[str]:
 def _compared_reads(most: float, traced: Traced, solved: Traced) -> tuple[str, str]:
     """How much is read from global memory, and what is wrong if that is ``most`` times what the solution reads."""
     reads, needed = (_accesses(found, "read", "copy") for found in (traced, solved))
-    allowed = f"at most {most * needed.total():,.0f} allowed"
-    note = f"{reads.total():,.0f} values read from global memory at {traced.problem}, {allowed}"
-    for name, count in [*needed.items(), ("all arrays", needed.total())]:
-        asked = reads.total() if name == "all arrays" else reads[name]
-        if asked > most * count:
+    asked, allowed = reads.total(), most * needed.total()
+    note = f"{asked:,.0f} values read from global memory at {traced.problem}, at most {allowed:,.0f} allowed"
+    pairs = [(name, reads[name], count) for name, count in needed.items()] + [("all arrays", asked, needed.total())]
+    for name, count, enough in pairs:
+        if count > most * enough:
             why = NEEDED + STAGED * (touched(solved)["shared_requests"] > 0)
-            said = f"{asked:,.0f} values of {name} are read from global memory"
-            return note, f"at {traced.problem}: {said}; the exercise solved needs {count:,.0f}: {why}"
+            said = f"{count:,.0f} values of {name} are read from global memory"
+            return note, f"at {traced.problem}: {said}; the exercise solved needs {enough:,.0f}: {why}"
     return note, ""
 
 
 def compiled(
     module: ModuleType, problem: Problem, names: Collection[str], least: Collection[str], architecture: str
 ) -> dict[str, float]:
-    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code: the largest of the kernels that
-    multiply and add floats, for those of ``least`` the smallest (float64 and the stack: of all). Raises
+    """``float64``, and the figures of :data:`COUNTED` that are asked for in compiled code: the largest of the kernels
+    that multiply and add floats, for those of ``least`` the smallest (float64 and the stack: of all). Raises
     ToolMissingError without NVIDIA's assembler, and what Numba raises."""
     launches = codegen.launches(module, problem)
-    distinct = codegen.distinct(launches)
-    texts = {_key(one): codegen.ptx(one, [architecture])[architecture] for one in distinct}
+    distinct = {_key(one): one for one in reversed(launches)}
+    texts = {key: codegen.ptx(one, [architecture])[architecture] for key, one in distinct.items()}
     found: dict[str, float] = {"float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values())}
-    if set(names) <= set(found):
+    if not names:
         return found
-    loops, codes = bool({"per_fma", "shared_per_fma"} & {*names}), {}
-    for one in distinct:
-        codes[_key(one)] = codegen.machine_code(one, architecture, texts[_key(one)], loops)
+    loops = bool({"per_fma", "shared_per_fma"} & {*names})
+    codes = {key: codegen.machine_code(one, architecture, texts[key], loops) for key, one in distinct.items()}
     working = [one for one in launches if "fma.rn.f32" in texts[_key(one)]] or launches
     each = [_of_launch(one, texts[_key(one)], codes[_key(one)], problem) for one in working]
     found["stack_bytes"] = max(code.stack_bytes for code in codes.values())
     found |= {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
-    return {name: value for name, value in found.items() if name in names}
+    return {name: found[name] for name in ("float64", *names)}
 
 
 def _key(launch: codegen.Launch) -> tuple[int, str]:
@@ -244,11 +248,10 @@ def count_task(task: Count) -> Counted:
             return catalog.load(Path(path), task.ladder, task.home, task.helpers)
 
     module, exercise = loaded(task.path), known()[task.step]
-    own, most = exercise.problems(), READS.get(exercise.kind)
+    own, most, names = exercise.problems(), READS.get(exercise.kind), limited(exercise)
     counts, places, notes = dict[str, float](), dict[str, str](), list[str]()
     solution = loaded(str(exercise.write_solution())) if most else module
-    target = architecture(exercise)
-    for problem in own[: TRACED if most else min(1, len(limited(exercise)))]:
+    for problem in own[: TRACED if most else min(1, len(names))]:
         traced = trace.run(module, problem, every=True)
         if not counts:
             counts, places = touched(traced), costliest(traced, module)
@@ -257,14 +260,15 @@ def count_task(task: Count) -> Counted:
             notes = notes or [note]
             if wrong:
                 return Counted(status="wrong", findings=[Finding("reads", wrong)], notes=notes, figures=counts)
+    # one for all, so that limits mean the same everywhere, or what the file requires
+    (target, *_), problem = catalog.targets(exercise.said["requires"], ["9.0"]), own[0]
+    if names := names - {*counts}:
+        problem = problems.preset(exercise.preset)
+        problem = problem if isinstance(problem, problems.Gemm) else loading.fitted(problem, COMPILED_BYTES)
     try:
-        counts |= compiled(module, own[0], EVERYWHERE, (), target)
-        if counts.get("float64"):
-            places["float64"] = _of_float64(module, own[0], target)
-        if names := limited(exercise) - {*counts}:
-            whole = problems.preset(exercise.preset)
-            whole = whole if isinstance(whole, problems.Gemm) else loading.fitted(whole, COMPILED_BYTES)
-            counts |= compiled(module, whole, names, exercise.at_least, target)
+        counts |= compiled(module, problem, names, exercise.at_least, target)
+        if counts["float64"]:
+            places["float64"] = _of_float64(module, problem, target)
     except codegen.ToolMissingError as error:
         return Counted(status="unjudged", message=f"cannot be judged here: {error}", notes=notes)
     except codegen.RegistersError as error:

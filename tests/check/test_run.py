@@ -13,7 +13,7 @@ from sampling import one_of_each, some_days
 from common.catalog import catalog, device, problems
 from common.check import check, compiling, loading, plan, run
 from common.cli import main
-from common.commands import verdicts
+from common.commands import console
 from common.commands.console import RIGHT
 from common.edit import loop, words
 from common.records import records
@@ -76,7 +76,7 @@ def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
     (outcome,) = run.check_steps([catalog.find("gemm_naive")], True, problems.Gemm(M=4096, N=4096, K=4096))
     assert outcome.status == "unjudged"
     assert "one launch takes the tracer at least 69 s, more than 20 s" in outcome.reasons[0]
-    assert verdicts.exit_code([outcome], asked=True) == 2
+    assert console.exit_code([outcome], asked=True) == 2
 
 
 def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_once(write):
@@ -86,7 +86,7 @@ def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_
     assert len(outcomes) < len({case.problem for case in plan.cases("gemm", False, 0)}) / 2
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "unknown" in one)
     assert f"line {line}" in outcomes[0].message
-    assert verdicts.exit_code(outcomes, asked=False) != RIGHT
+    assert console.exit_code(outcomes, asked=False) != RIGHT
 
 
 def test_what_no_gpu_does_as_it_is_meant_is_a_mistake_with_its_line(write):
@@ -134,9 +134,9 @@ def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
     assert found[-1].message == "requires compute capability 9.0a: this GPU has 8.6"
     assert not any(getattr(task, "step", "") == step.name for task in tasks)
     assert [outcome.elsewhere for outcome in found] == [False, True]
-    assert verdicts.exit_code(found, asked=True) == RIGHT  # it is no failure
+    assert console.exit_code(found, asked=True) == RIGHT  # it is no failure
     refused = run.Outcome(step=step, problem=FIRST, status="refused", message="this shape")
-    assert verdicts.exit_code([refused], asked=True) != RIGHT
+    assert console.exit_code([refused], asked=True) != RIGHT
 
 
 def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
@@ -191,9 +191,9 @@ def test_the_largest_shapes_come_last_and_hold_nothing_back_where_there_is_no_ro
     assert len(left) == 6
     assert all(outcome.fine for outcome in outcomes)
     assert words.told(outcomes) == []
-    assert verdicts.exit_code(outcomes, asked=False) == RIGHT
-    assert verdicts.exit_code(left, asked=True) != RIGHT  # nothing was shown
-    verdicts.say_left_out(outcomes)
+    assert console.exit_code(outcomes, asked=False) == RIGHT
+    assert console.exit_code(left, asked=True) != RIGHT  # nothing was shown
+    console.say_left_out(outcomes)
     said = capsys.readouterr().out
     assert said == "left out for lack of memory: 6; 11.8 GB needed, 7.5 free\n"
 

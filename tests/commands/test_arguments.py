@@ -17,9 +17,9 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, changed, console, edits, exercising, lessons, parts, pictures
+from common.commands import arguments, bench, changed, console, edits, lessons, parts
 from common.edit import history
-from common.grade import folders, grade
+from common.grade import grade
 from common.machine_code import successor
 from common.records import records
 from common.records.entries import Point, Sweep
@@ -135,7 +135,7 @@ REFUSED = {
     "check gemm_naive --seed -1": ["--seed -1: must be an integer from 0 to 2147483647"],
     "check gemm_naive --full --shape 'M=4 N=5 K=6'": ["--full has shapes of its own"],
     "check 01.1 --record": ["'01.1' is unknown"],
-    "check gemm_naive --record --json": ["--record: takes steps and --seed alone"],
+    "check gemm_naive --record --json": ["--record: goes with steps alone, not with --json"],
     "bench --part colour": ["--part 'colour': must be one of rows, epilogues"],
     "inspect": ["takes one STEP or two, and 0 are named"],
     "inspect gemm_naive --record --cc 8.0": ["--record: goes with steps alone, not with --cc"],
@@ -253,15 +253,15 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(history, "stored", b"")
     note(history, "put_back", "")
     note(shipped, "text", None)
-    note(folders, "report", (Path("a"), Path("b")))
+    note(grade, "report", (Path("a"), Path("b")))
     note(grade.Grader, "all", nothing)
-    note(exercising, "_remember")
+    note(edits, "_remember")
     for module, name in (
-        (pictures, "redraw"), (pictures, "draw_photo"),
-        (lessons, "_lesson"), (edits, "watch"), (edits, "keep"), (edits, "name_edited_helpers"),
+        (changed, "redraw"), (changed, "draw_photo"),
+        (lessons, "_lesson"), (lessons, "watch"), (edits, "keep"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, 0)
-    monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
+    monkeypatch.setattr(changed.pages, "update", lambda *_: [])
     note(changed, "check_changed", ([], []))
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
@@ -369,8 +369,7 @@ def test_a_bench_tells_what_failed_and_tries_alone_what_failed_together(ask, mon
     seen = ask("bench --part counters")
     assert seen.code == 1
     assert tried == [["gemm_naive", "gemm_tuned"], ["gemm_naive"], ["gemm_tuned"], ["gemm_coarsened"]]
-    assert "gemm_tuned gemm-2048" in seen.out
-    assert "too late" in seen.out
+    assert seen.err == "error: gemm_tuned gemm-2048: too late\n"
 
 
 def test_trace_shows_both_steps_and_the_sentence_last(ask):

@@ -12,7 +12,7 @@ from common import cli
 from common.catalog import catalog, problems, shipped
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import edits
+from common.commands import edits, lessons
 from common.edit import history, loop, words
 from common.explain.faults import Fault
 from common.run import isolate
@@ -264,7 +264,7 @@ def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
 def lesson(monkeypatch):
     """Lesson 01 whose every step runs in no time; lists what ran."""
     ran = []
-    monkeypatch.setattr(edits, "run_edited", lambda step, *_, **__: ran.append(step.name) or 0)
+    monkeypatch.setattr(lessons, "run_edited", lambda step, *_, **__: ran.append(step.name) or 0)
     monkeypatch.setattr(isolate, "warm", lambda: None)
     return ran
 
@@ -302,24 +302,22 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
     assert lesson == ["conv2d_naive", "gemm_naive"]
 
 
-def test_a_step_that_is_saved_again_while_it_runs_is_stopped_and_run_again(monkeypatch):
-    stops = []
-
-    def run_edited(step, preset, without_gpu, stop):
-        stops.append(stop.wait(0.5 if stops else 300))
-
-    monkeypatch.setattr(edits, "run_edited", run_edited)
-    monkeypatch.setattr(isolate, "warm", lambda: None)
-    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, NAIVE.path, *[None] * 8))
-    cli.lesson_main("01_naive", ["--watch"])
-    assert stops == [True, False]
+def test_a_step_that_is_saved_again_while_it_runs_is_stopped(step, gpu):
+    stop = loop.SavedAgain(step.path)
+    assert not stop.is_set()
+    this = loop.Run(step, "gemm-4096", False, stop)
+    stages = this.stages()
+    assert next(stages).name == loop.FIRST
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    assert list(stages) == []
+    assert this.verdict == history.events("gemm_naive")[0].verdict == "unfinished"
 
 
 def test_what_a_run_raises_ends_the_watch_in_one_line(monkeypatch, capsys):
     def full_disk(*_):
         raise OSError("full")
 
-    monkeypatch.setattr(edits, "run_edited", full_disk)
+    monkeypatch.setattr(lessons, "run_edited", full_disk)
     monkeypatch.setattr(isolate, "warm", lambda: None)
     monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, None, None))
     assert cli.lesson_main("01_naive", ["--watch"]) == 2

@@ -32,12 +32,6 @@ def test_a_solution_passes_and_an_unsolved_file_does_not(exercise):
     assert [one.kind for one in unsolved] == ["unanswered"]
 
 
-def test_a_name_that_nobody_asked_for_is_told_where_one_is_missing():
-    (finding,), _ = answers.predicted(exercises.find("predict_requests"), "Shifted = 5\nHELP = 2\n")
-    assert finding.message.startswith("no value yet for SHIFTED, ")
-    assert finding.message.endswith("; not asked for: Shifted, HELP")
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -17,11 +17,10 @@ from sampling import some, some_days
 from common import cli
 from common.catalog import catalog, exercises, problems, store
 from common.check import check
-from common.commands import exercising
+from common.commands import edits
 from common.edit import history
-from common.grade import folders, grade, tasks
-from common.grade.folders import Submission
-from common.grade.grade import Grade, Grader
+from common.grade import grade, tasks
+from common.grade.grade import Grade, Grader, Submission
 from common.grade.tasks import Count, Counted
 from common.machine_code import codegen, sass
 from common.records import records
@@ -186,7 +185,7 @@ CHEATS = {
     "host_array": ("    copy[grid(c)](cuda.to_device(a), c)", "language", f"`cuda.to_device` {HOST}"),
     "element": ("    product[grid(c)](a, b, c)\n    c[0, 0] = a[0, 0]", "language", rf"`c\[0, 0\]` {HOST}"),
     "another_stream": ("    product[(*grid(c), cuda.stream())](a, b, c)", "crashed", "work on another stream"),
-    "numpy_in_a_kernel": ("    in_python[1, 1](a, b, c)", "crashed", "does not compile|np.array"),
+    "numpy_in_a_kernel": ("    in_python[1, 1](a, b, c)", "unjudged", "in_python: line 25"),
     "memory": ("    bytearray(1 << 36)", "crashed", "MemoryError"),
     "exit": ("    raise SystemExit(0)", "crashed", "SystemExit"),
     "torch": ("    import torch", "language", "import of torch"),
@@ -205,7 +204,7 @@ def cheats(tmp_path_factory):
         path.write_text(TOOLS + body + "\n", encoding="utf-8")
         files.append(Submission(path, name))
     found = Grader().all(files, 2)
-    return {verdict.student: verdict for _, verdict in found}
+    return {verdict.student: verdict for verdict in found}
 
 
 @pytest.mark.parametrize("name", CHEATS)
@@ -245,11 +244,11 @@ def test_a_tile_that_is_staged_for_show_is_none(write):
     require(graded(write, "gemm_two_tiles", text), "reads", says)
 
 
-def test_what_is_unsound_is_named_before_the_values_that_come_of_it(write):
+def test_what_is_unsound_is_named_without_the_values_that_come_of_it(write):
     text, stored = solved("gemm_tree_sum"), "    part[ty, tx] = acc\n"
     verdict = graded(write, "gemm_tree_sum", text.replace(stored, f"    if tx:\n    {stored}"))
     require(verdict, "unsound", r"uninitialised read: part.*line \d+")
-    assert {one.kind for one in verdict.findings[1:]} & {"wrong", "nan", "unstable"}
+    assert not {one.kind for one in verdict.findings} & {"wrong", "nan", "unstable"}
 
 
 def test_of_a_wait_that_never_ends_is_not_told_what_follows(write):
@@ -382,13 +381,13 @@ def test_a_folder_of_students(write, tmp_path):
         write(name, "")
     (tmp_path / "link.py").symlink_to(tmp_path / "anna" / "gemm_double.py")
     (tmp_path / "linked").symlink_to("anna")
-    found, left_out = folders.submissions(tmp_path)
+    found, left_out = grade.submissions(tmp_path)
     assert left_out == [
         "anna/notes.txt: its name does not end in .py", "link.py: a link, or no plain file",
         "linked: a link, or no plain file",
     ]  # fmt: skip
     assert [(file.student, file.file) for file in found] == [
-        (".carl", ".carl/gemm_double.py"), ("anna", "anna/gemm_double.py"), ("bert", "bert/late/gemm_double.py"),
+        ("anna", "anna/gemm_double.py"), ("bert", "bert/late/gemm_double.py"),
         ("", "predict_tiles.py"),
     ]  # fmt: skip
 
@@ -435,8 +434,8 @@ def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
     name = "\x1b]0;x\x07|<img src=x>\u202e[a](http://x)*b*"
     verdict = Grader().grade(Submission(tmp_path / f"{name}.py", name, name))
     said = "said\x1b[2J\r\npassed | yes | @all ![x](y) <script> www.x.org c[0, 1] = 2"
-    verdict.findings.append(check.Finding("crashed", folders.in_one_line(said)))
-    _, table = folders.report([verdict], tmp_path, "a note")
+    verdict.findings.append(check.Finding("crashed", grade.in_one_line(said)))
+    _, table = grade.report([verdict], tmp_path, "a note")
     text = table.read_text()
     first, _, row, _, note = text.splitlines()
     assert (first.count("|"), row.count("|"), note) == (5, 5, "a note")
@@ -490,9 +489,9 @@ def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, 
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "state.json",))
     graded = [(Submission(path), Grade("01.1", ONE, "write"))]
     path.write_text("x = 2\n")
-    exercising._remember(graded)
+    edits._remember(graded)
     assert not exercises.State().passed(one)
-    exercising._remember([(Submission(path), Grade("01.1", ONE, "write"))])
+    edits._remember([(Submission(path), Grade("01.1", ONE, "write"))])
     assert exercises.State().passed(one)
     assert [event.what for event in history.events(ONE)] == ["saved"]
 
@@ -512,7 +511,7 @@ def test_grade_a_folder_writes_its_report(call, tmp_path, monkeypatch):
     assert [(one["student"], one["passed"]) for one in verdicts] == [("anna", True), ("bert", False)]
     table = (out_folder / "grades.md").read_text()
     assert "| anna | anna/predict_worked_example.py | yes |" in table
-    assert all(folders.NOT_ISOLATED[:12] in text for text in (out, table))
+    assert all(grade.NOT_ISOLATED[:12] in text for text in (out, table))
 
 
 BWRAP = """#!/usr/bin/env python3
@@ -542,7 +541,7 @@ def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(tmp_path):
     done = subprocess.run(command, cwd=catalog.ROOT, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["grades"][0]["passed"]
-    assert folders.ISOLATED in (out / "grades.md").read_text()
+    assert grade.ISOLATED in (out / "grades.md").read_text()
     told = given.read_text()
     for words in (
         f"--ro-bind {catalog.ROOT} ",
@@ -554,7 +553,7 @@ def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(tmp_path):
         assert words in told
     bwrap.write_text("#!/bin/sh\nexit 1\n")  # as where namespaces are forbidden
     subprocess.run(command, cwd=catalog.ROOT, env=env, capture_output=True, timeout=120, check=True)
-    assert folders.NOT_ISOLATED in (out / "grades.md").read_text()
+    assert grade.NOT_ISOLATED in (out / "grades.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
-from common.commands import changed, parts, verdicts
+from common.commands import changed, console, parts
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import pages
@@ -256,10 +256,10 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
                 yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
 
     monkeypatch.setattr(run, "Checking", Checking)
-    monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
+    monkeypatch.setattr(console, "print_checks", lambda *_, **__: None)
     monkeypatch.setattr(changed.edits, "keep", lambda _: None)
     for _ in range(2):
-        found, _ = changed.check_changed(steps, {}, None, fresh=False)
+        found, _ = changed.check_changed(steps, {}, True, fresh=False)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
@@ -295,12 +295,13 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
             )
 
     monkeypatch.setattr(run, "Checking", Checking)
-    monkeypatch.setattr(changed.Record, "open", lambda *_: record)
+    monkeypatch.setattr(Record, "open", lambda *_: record)
+    monkeypatch.setattr(run, "inspect_device", lambda: (device.Gpu(**GPU), ROOM))
     monkeypatch.setattr(measuring, "measure", measure)
     monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
-    for owner, name in ((verdicts, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
-        monkeypatch.setattr(owner, name, lambda *_: None)
-    found, timed = changed.check_changed(steps, {}, (device.Gpu(**GPU), ROOM), fresh=True)
+    for owner, name in ((console, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: None)
+    found, timed = changed.check_changed(steps, {}, False, fresh=True)
     assert did == [
         ["compile", *(step.name for step in steps)],
         ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],
@@ -319,7 +320,7 @@ def bench(record, monkeypatch):
     """Runs a bench on that record; returns what was measured."""
     monkeypatch.setattr(peers, "available", lambda: False)
     monkeypatch.setattr(run, "_shapes", lambda _: {})
-    monkeypatch.setattr(verdicts, "print_times", lambda *_: None)
+    monkeypatch.setattr(console, "print_times", lambda *_: None)
 
     def bench(steps, fresh=False, **gpu):
         measured = []
@@ -334,9 +335,9 @@ def bench(record, monkeypatch):
                 yield "step", Outcome.of(step, problem, preset, result(step, problem.shape()))
 
         monkeypatch.setattr(measuring, "measure", measure)
-        card = device.Gpu(**{**GPU, **gpu})
+        monkeypatch.setattr(run, "inspect_device", lambda: (device.Gpu(**{**GPU, **gpu}), ROOM))
         pairs = [(step, "gemm-2048") for step in steps]
-        found = benches.measure_rows(pairs, card, ROOM, fresh)
+        found = benches.measure_rows(pairs, fresh)
         assert {outcome.status for outcome in found} <= {"right"}
         return measured
 
