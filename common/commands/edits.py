@@ -25,10 +25,17 @@ from common.timing import measuring
 
 
 def show_history(options: argparse.Namespace) -> None:
-    if found := history.events(_file_of(options.step).stem if options.step else None):
-        console.say().print(words.events(found))
-    else:
+    files = [_file_of(options.step)] if options.step else shipped.everything()
+    if not (found := history.events(files[0].stem if options.step else None)):
         console.tell("the history is empty: it will list each run of an edited step")
+        return
+    steps, marks = {event.step for event in found}, dict[tuple[str, str], str]()
+    for path in files:
+        if path.stem in steps:
+            marks[path.stem, history.sha(shipped.text(path) or b"")] = "shipped"
+            if path.exists():
+                marks[path.stem, history.sha(store.read_bytes(path))] = "now"
+    console.say().print(words.events(found, marks))
 
 
 def _file_of(text: str) -> Path:

@@ -141,17 +141,18 @@ def ratio(pair: Paired) -> str:
     return f"{pair.ratio:.2f}x the shipped version (paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}{note})"
 
 
-def events(found: list[Event]) -> Table:
-    """A row for each event."""
-    table = Table("step", "N", "when", "source", "result")
+def events(found: list[Event], marks: dict[tuple[str, str], str]) -> Table:
+    """A row for each event; ``marks``: by step and hash what a version is, such as the one that the file has now."""
+    named = len({event.step for event in found}) > 1
+    table = Table(*["step"] * named, "N", "when", "source", "", "result")
     for column in table.columns[:-1]:
         column.no_wrap = True
     for event in found:
         colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
         reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", escape(event.figure), escape(reason)]
-        result = ": ".join(filter(None, what))
-        table.add_row(event.step, str(event.number), when(event), event.source[:8], result)
+        mark, result = marks.get((event.step, event.source), ""), ": ".join(filter(None, what))
+        table.add_row(*[event.step] * named, str(event.number), when(event), event.source[:8], mark, result)
     return table
 
 

@@ -46,6 +46,9 @@ _WHY = "as bwrap is not installed or may not be used here; see lessons/GRADING.m
 NOT_ISOLATED = f"not isolated: each file ran with the rights of whoever graded, {_WHY}"
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
+SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
+# what follows an endless wait
+FOLLOWING = {"unwritten", "nan", "wrong", "imprecise", "stale", "unstable"}
 _ARRAYS = {"M", "N", "K", "C", "D", "H", "W"}  # extents of arrays
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 FRESH = 8  # shapes that a file must be right at beside its exercise's
@@ -182,6 +185,8 @@ class Grader:
         for without_gpu in (True, False)[: 2 if self.gpu else 1]:
             asked = self._tasks(place, target, without_gpu)
             for task, result in isolate.run(asked, without_gpu, self.seconds, self.closing):
+                if result.status == "unjudged" and isinstance(task, messages.Check) and not task.on_gpu:
+                    result = self._compiled(task, result)
                 grade.findings += _findings(task, result)
                 if isinstance(result, Counted):
                     grade.notes, grade.figures, grade.places = [*result.notes], dict(result.figures), result.places
@@ -204,6 +209,13 @@ class Grader:
         elif target.floor or target.kind == "step":
             shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
+
+    def _compiled(self, task: messages.Check, result: StepResult) -> StepResult:
+        """Of what the tracer does not know: does it compile? If not, Numba says why."""
+        place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
+        targets = catalog.targets(known()[task.step].said["requires"], ["9.0"])
+        built = isolate.run([messages.Compile(**place, architectures=targets)], True, self.seconds, self.closing)
+        return next((one for _, one in built if one.status == "crashed"), result)
 
     def _timed(self, grade: Grade, target: Exercise, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
@@ -240,12 +252,14 @@ def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: 
 
 
 def _findings(task: Task[Any], result: Counted | StepResult) -> list[Finding]:
-    """Reasons not to pass, with the shape; if it is unsound that alone, as the rest may follow from it."""
+    """Reasons not to pass, with the shape: what is unsound first, as it may be the cause of the rest."""
     if result.status == "right":
         return []
     unsound = [fault for fault in result.faults if fault.kind in UNSOUND]
     found = [Finding("unsound", f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}") for one in unsound]
-    found = found or [*result.findings]
+    told = {"unsound"} if unsound else set()
+    told |= FOLLOWING if any(fault.kind == "deadlock" for fault in unsound) else set()
+    found += [one for one in result.findings if one.kind not in told]
     if not found:
         text = str(result.message)
         if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
@@ -262,14 +276,16 @@ def _findings(task: Task[Any], result: Counted | StepResult) -> list[Finding]:
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
-    """Shapes beside an exercise's ``own``: arrays' extents are drawn, but those that are 1 in all of ``own``; filter,
-    strides, padding and dilation are those of one of these."""
+    """Shapes beside an exercise's ``own``: drawn, and most of them with the filter, strides, padding and dilation of
+    one of these. What all of ``own`` leave as it is, such as a stride of 1, an exercise may say is always so."""
     rng = random.Random(seed)
-    free = {name for problem in own for name, value in asdict(problem).items() if name in _ARRAYS and value != 1}
+    plain = {name: 0 if name.startswith("pad") else 1 for name in asdict(own[0])}
+    free = {name for problem in own for name, value in asdict(problem).items() if value != plain[name]}
     most = max(MOST, *(one.flops // 2 for one in own))
     found: list[Problem] = []
     for one in plan.drawn(own[0].ladder, seed, DRAWS, most):
-        kept = {name: value for name, value in asdict(rng.choice(own)).items() if name not in free}
+        drawn = free & _ARRAYS if rng.random() < SAME_FILTER else free
+        kept = {name: value for name, value in asdict(rng.choice(own)).items() if name not in drawn}
         with contextlib.suppress(ValueError):  # a filter larger than its image
             fresh = replace(one, **kept)
             if fresh.flops // 2 <= most and fresh not in (*own, *found):

@@ -317,6 +317,7 @@ def test_history_shows_what_came_of_each_run(call, monkeypatch, workbook):
     assert len(lines) == 2
     assert "1111" in lines[0]
     assert "wrong: 5 of 9 elements are wrong" in lines[0]
+    assert "now" in lines[1]
     assert "right: 1.23x the shipped version, gemm-4096, NVIDIA Test 9" in lines[1]
     assert "conv2d_naive" in call("history")[1]
 
