@@ -25,7 +25,7 @@ from common.trace import races
 from common.trace.cost import WARP
 from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import Pipeline, on_engines
-from common.trace.hopper.tiles import WARPGROUP, Clocks, Groups, Tiles
+from common.trace.hopper.tiles import WARPGROUP, WGMMA, Clocks, Groups, Tiles
 from common.trace.intrinsics import one_number
 from common.trace.shared import Local, shared_memory
 from common.trace.state import BARRIER, Mask, State
@@ -232,8 +232,7 @@ class Engines:
         self.teams = Teams(state, split, together)
         self.order = np.random.default_rng(seed)
         self.pipeline = Pipeline(recording)
-        self.queues: defaultdict[int, Groups] = defaultdict(Groups)  # of wgmma, by the warpgroup's first lane
-        self.stores: defaultdict[int, Groups] = defaultdict(Groups)  # bulk stores, by lane
+        self.queues: dict[tuple[int, int], Groups] = {}  # of products and bulk stores, by kind and first lane
         self.barriers: dict[object, Any] = {}  # an mbarriers.Barriers, by place in the code
         self.by_column: dict[int, Any] = {}  # an mbarriers.Barrier
         self.locals: defaultdict[object, WeakSet[Local]] = defaultdict(WeakSet)  # arrays of a team's threads
@@ -241,6 +240,11 @@ class Engines:
         # by line, lane and block of an arrival elsewhere: syncs by then, and the phase of a column that tells of it
         self.remote: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
+
+    def groups(self, kind: int, lead: int) -> Groups:
+        """Of the warpgroup from this lane on, or bulk stores of the lane."""
+        lanes = range(lead, lead + (WARPGROUP if kind == WGMMA else 1))
+        return self.queues.setdefault((kind, lead), Groups(kind, lanes))
 
     def resume(self, line: int, of_cluster: bool) -> None:
         """The active lanes, which have waited for each other at a barrier of blocks or clusters, go on."""
@@ -274,15 +278,17 @@ class Engines:
         """All threads have ended: what is under way is at fault, an arrival at a block that may have ended, and
         registers that nobody has."""
         tma.end(self.state)
-        wgmma.end(self.state)
-        size, launch = self.state.lanes_per_block, self.state.launch
+        for groups in sorted(self.queues.values(), key=lambda groups: groups.kind, reverse=True):
+            for number, work in groups.under_way:
+                work.left(self.state, number <= groups.committed)
+        size = self.state.lanes_per_block
         for (line, lane, block), (syncs, column, phase) in self.remote.items():
             heard = self.clocks.known[block * size : (block + 1) * size, column] >= phase
             if syncs == self.syncs and not heard.any():
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
         # what warpgroups take, others must have given: the rest of the file is nobody's
-        first = self.first_registers() if self.registers and len(launch.bounds) > 1 else 0
+        first = self.first_registers() if self.registers else 0
         held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, size, WARPGROUP)]
         if first and (taken := sum(held) * WARPGROUP) > first * size:
             text = f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the "
@@ -315,15 +321,13 @@ on_engines(lambda state, line: state.engines.teams.wait(line, True), "cluster_sy
 
 def _ask(state: State, line: int, count: Value, *, name: str, sign: int) -> None:
     """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
-    number, engine, bounds = one_number(state, line, name, count), state.engines, state.launch.bounds
+    number, engine = one_number(state, line, name, count), state.engines
     if number % 8 or not 24 <= number <= 256:
         raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-    for lead in wgmma.warpgroups(state, line, name):
-        text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
-        if len(bounds) > 1:
-            held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
+    for lead in wgmma.warpgroups(state, line, name) if len(state.launch.bounds) > 1 else ():
+        held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
+        if sign * (number - held) < 0:
             text = f"{name} asks for {number} registers a thread, and each has {held}"
-        if len(bounds) < 2 or sign * (number - held) < 0:
             state.fault_of(lead, "operand", line, "", text)
         engine.registers[lead] = number, line
 

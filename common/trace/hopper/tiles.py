@@ -71,12 +71,6 @@ class Clocks:
         self.columns += 1
         return self.columns - 1
 
-    def done(self, kind: int, warp: int, number: int) -> Ints:
-        """What somebody knows who knows only that a warp's column of this kind has come to this number."""
-        found: Ints = np.zeros_like(self.known[0])
-        found[kind * self.warps + warp] = number
-        return found
-
     def phases(self, lane: int) -> Ints:
         """The complete phases of barriers that a lane knows of: what it begins comes after them, wherever it ends."""
         found: Ints = self.known[lane].copy()
@@ -145,21 +139,25 @@ class Agent(NamedTuple):
 
 
 class Groups:
-    """What one agent has begun and not waited for, the oldest first, each with its group's number."""
+    """What some ``lanes``, a warpgroup or one, have begun and not waited for, the oldest first, each with its group's
+    number: products (WGMMA) or bulk stores (STORE)."""
 
-    def __init__(self) -> None:
-        self.committed = 0
+    def __init__(self, kind: int, lanes: range) -> None:
+        self.kind, self.lanes, self.committed = kind, list(lanes), 0
         self.under_way: list[tuple[int, Any]] = []
 
     def begin(self, work: Any) -> None:
         self.under_way.append((self.committed + 1, work))
 
-    def finish(self, state: State, pending: int) -> int:
-        """Carry out all but the last ``pending`` groups; the number of the last that is done."""
-        done = self.committed - pending
+    def finish(self, state: State, pending: int) -> None:
+        """Carry out all but the last ``pending`` groups: the lanes know of it."""
+        clocks, done = state.engines.clocks, self.committed - pending
         while self.under_way and self.under_way[0][0] <= done:
             self.under_way.pop(0)[1].carry_out(state)
-        return done
+        if done > 0:
+            given: Ints = np.zeros_like(clocks.known[0])
+            given[self.kind * clocks.warps + self.lanes[0] // WARP] = done
+            clocks.acquire(self.lanes, given)
 
 
 class Tiles(Shared):
