@@ -12,9 +12,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
 
@@ -85,31 +85,8 @@ class Team:
         self.station, self.warpgroup = station, warpgroup
         self.wait: Wait | None = None
         self.kept: dict[str, Any] = dict(zip(_OWN, (lanes, lanes, lanes, 0, 0, [], 0), strict=True))
-        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
-        self.work: Future[None] | None = None
-        self._leaving = False
-
-    def go_on(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        if self.work is None:
-            self.work = pool.submit(work)
-            self.work.add_done_callback(lambda _: self._theirs.release())
-        else:
-            self._mine.release()
-        self._theirs.acquire()
-        if self.work.done():
-            self.work.result()
-
-    def pause(self) -> None:
-        self._theirs.release()
-        self._mine.acquire()
-        if self._leaving:
-            raise _LeftError
-
-    def leave(self) -> None:
-        if self.work is not None:
-            self._leaving = True
-            self._mine.release()
-            self.work.exception()  # waits
+        self.begun = self.over = False
+        self.turn: SimpleQueue[bool] = SimpleQueue()  # is it to go on, or to leave
 
 
 class Teams:
@@ -117,6 +94,7 @@ class Teams:
         """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough."""
         self.state, self.split = state, split
         self.now: Team | None = None
+        self._back: SimpleQueue[BaseException | None] = SimpleQueue()  # a team waits, or has ended, with its error
         self.all: list[Team] = []
         thread, ranks = state.lane_numbers % state.lanes_per_block, state.ranks[state.block_number]
         group = np.zeros_like(thread) if together else thread // WARPGROUP
@@ -129,47 +107,59 @@ class Teams:
 
     def run(self, work: Callable[[], None]) -> None:
         """Let every team do the work. Raises StuckError, and what a team raises."""
-
-        def quietly() -> None:
-            with np.errstate(all="ignore"):
-                work()
-
         own = vars(self.state)
         before = {name: own[name] for name in _OWN}
-        with ThreadPoolExecutor(len(self.all)) as pool:
-            try:
-                self._take_turns(pool, quietly)
-            finally:
-                self.now = None
-                for team in self.all:
-                    team.leave()
-                own.update(before)
+        try:
+            self._take_turns(work)
+        finally:
+            self.now = None
+            for team in self.all:
+                if team.begun and not team.over:
+                    team.turn.put(False)
+                    self._back.get()
+            own.update(before)
 
-    def _take_turns(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    def _take_turns(self, work: Callable[[], None]) -> None:
         turn, own = 0, vars(self.state)
-        while live := [team for team in self.all if team.work is None or not team.work.done()]:
+        while live := [team for team in self.all if not team.over]:
             ready = [team for team in live if team.wait is None or team.wait.over()]
             if ready:
                 team = next((one for one in ready if self.all.index(one) >= turn), ready[0])
                 turn = self.all.index(team) + 1
                 team.wait, self.now = None, team
                 own.update(team.kept)
-                team.go_on(pool, work)
+                if team.begun:
+                    team.turn.put(True)
+                else:
+                    threading.Thread(target=self._work, args=(team, work)).start()
+                if error := self._back.get():
+                    raise error
                 team.kept = {name: own[name] for name in _OWN}
-                self.now = None
             elif not self._meet(live):
                 waits = [team.wait for team in live if team.wait is not None]
                 hurried = waits[::-1] if self.state.reversed else waits
                 if not any(barrier.deliver() for wait in hurried for barrier, _ in wait.left()):
                     raise StuckError(self._parted(live))
 
+    def _work(self, team: Team, work: Callable[[], None]) -> None:
+        team.begun, found = True, None
+        try:
+            with np.errstate(all="ignore"):
+                work()
+        except BaseException as error:
+            found = error
+        team.over = True
+        self._back.put(found)
+
     def wait(self, line: int, of_cluster: bool = False, phases: Sequence[tuple[Any, int]] = ()) -> None:
         """The active lanes of the team that runs come to a :class:`Wait`, and go on when it is over."""
         assert self.now is not None
-        wait = Wait(line, self.state.mask, of_cluster, phases)
+        team, wait = self.now, Wait(line, self.state.mask, of_cluster, phases)
         if not wait.over():
-            self.now.wait = wait
-            self.now.pause()
+            team.wait = wait
+            self._back.put(None)
+            if not team.turn.get():
+                raise _LeftError
 
     def require_whole(self, line: int, name: str) -> None:
         if self.now is not None and self.now.warpgroup in self.split:
@@ -178,9 +168,8 @@ class Teams:
     def _meet(self, live: list[Team]) -> bool:
         """Let those pass a barrier of the block, or of the cluster, that all have come to; False if there is none."""
         stations = sorted({team.station for team in live})
-        blocks = [[team for team in live if team.station == station] for station in stations]
-        passed = [(teams, False) for teams in blocks if _all_at(teams, False)]
-        passed = passed or [(live, True)] * _all_at(live, True)
+        blocks = [([team for team in live if team.station == station], False) for station in stations]
+        passed = [one for one in (*blocks, (live, True)) if _all_at(*one)]
         for teams, of_cluster in passed:
             self._pass(teams, of_cluster)
         return bool(passed)
@@ -210,11 +199,8 @@ class Teams:
         """Report the waits that never end: those of which a part has come, or else all; of copies first."""
         waits = [team.wait for team in self.all if team.wait is not None and not team.wait.over()]
         begun = [wait for wait in waits if any(one.missing < one.arrivals for one, _ in wait.left())]
-
-        def order(wait: Wait) -> tuple[bool, int]:
-            return all(one.arrived == one.expected for one, _ in wait.left()), wait.line
-
-        for wait in sorted(begun or waits, key=order):
+        waits = sorted(begun or waits, key=lambda wait: wait.line)
+        for wait in sorted(waits, key=lambda wait: all(one.arrived == one.expected for one, _ in wait.left())):
             wait.tell(self.state)
 
 
