@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from common.trace import values, views
-from common.trace.intrinsics import ENGINES, Cuda, model_of, unknown
+from common.trace.intrinsics import INTRINSICS, Cuda, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.translate import FUNCTION, Translator
@@ -113,7 +113,7 @@ class Names:
         return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
 
     def _note(self, names: set[str]) -> None:
-        self.state.has_engines |= not ENGINES.isdisjoint(names)
+        self.state.has_engines |= any(INTRINSICS[name].engines for name in names & INTRINSICS.keys())
         self.waits |= "barrier_wait" in names
 
     def _called(self, function: Code) -> Function:
