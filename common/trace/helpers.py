@@ -223,13 +223,10 @@ def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: 
 
 def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[Value]:
     """The numbers of ``count`` codes of bfloat16 from ``view[i]`` on; int8 hold half of one each."""
-    if view.dtype != np.int8:
-        found = _elements(state, line, view, i, count, codes.BFLOAT16)
-    else:
-        halves = [np.asarray(one).view(np.uint8) for one in _elements(state, line, view, i, 2 * count, np.int8)]
-        pairs = zip(halves[::2], halves[1::2], strict=True)
-        found = [low + high.astype(np.uint16) * np.uint16(256) for low, high in pairs]
-    return [codes.values(one)[()] for one in found]
+    size = codes.BFLOAT16.itemsize // view.dtype.itemsize * count
+    held = _elements(state, line, view, i, size, np.int8 if view.dtype == np.int8 else codes.BFLOAT16)
+    by_lane = np.array([spread(one, (len(state.lane_numbers),)) for one in held]).T.copy()
+    return list(codes.values(by_lane.view(codes.BFLOAT16)).T)
 
 
 def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) -> None:

@@ -36,7 +36,6 @@ _NOT_FENCED = (
     "{element} is {verb}, and thread {other}, which wrote it in line {line}, calls no fence_async with a barrier "
     "behind it in between"
 )
-_FILLED_TWICE = "{element} is {verb} while the copy of line {line} to it is still under way"
 _EARLY = "{element} is {verb} while the copy of line {line} to it is under way: wait for {awaited} first"
 _UNSET = "{element}, which nothing has written, is {verb}"
 _NOT_AWAITED = (
@@ -179,16 +178,16 @@ class Tiles(Shared):
         clocks, who = state.engines.clocks, np.flatnonzero(lanes)
         clocks.alone |= lanes
         places = spread(at, lanes.shape)[who]
+        agent = Agent(state, view, who, line, "read" if op == "read" else "written")
         if op == "read":
-            agent = Agent(state, view, who, line, "read")
             self._written_before(agent, places)
             self._note(agent, places, ACCESS, clocks.now[who // WARP])
             return
         values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
-        agent = Agent(state, view, who, line, "written")
-        self._written_before(agent, places, changed)
-        self._read_before(agent, places, changed)
+        changing = agent._replace(lane=who[changed])
+        self._written_before(changing, places[changed])
+        self._read_before(changing, places[changed])
         self._put(places, who // WARP, clocks.now[who // WARP], who, line)
         self.stamp[places] = picked_stamps(state.stamps, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
@@ -229,7 +228,7 @@ class Tiles(Shared):
     def filled_by_engine(self, agent: Agent, places: Ints, width: int, column: int, number: int) -> None:
         """A copy to rows of a box of this width begins; it is done when that column has come to ``number``."""
         under_way = self.under_way[places]
-        self._tell("race", agent, places, under_way, _FILLED_TWICE)
+        self._tell("race", agent, places, under_way, _EARLY)
         self.rows[places], self.columns[places] = np.divmod(np.arange(len(places)), width)
         places = places[~under_way]
         self._written_before(agent, places)
@@ -297,7 +296,7 @@ class Tiles(Shared):
             self.readers[kind, warp][0][places[own]] = numbers[own]
             self.readers[kind, warp][1][places[own]] = agent.line
 
-    def _written_before(self, agent: Agent, places: Ints, among: Bools | None = None) -> None:
+    def _written_before(self, agent: Agent, places: Ints) -> None:
         """A fault where the agent does not know that what was written last is done."""
         column = self.column[places]
         if not len(places) or column.max() < 0:
@@ -306,8 +305,6 @@ class Tiles(Shared):
         if agent.row is None:  # threads of one warp, with no syncwarp between
             unsynced = (column == agent.lane // WARP) & (self.lane[places] != agent.lane)
             met |= unsynced & (self.stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
-        if among is not None:
-            met &= among
         if not met.any():
             return
         by_threads = column < agent.state.engines.clocks.warps
@@ -317,7 +314,7 @@ class Tiles(Shared):
             met &= by_threads
         self._tell("race", agent, places, met, _MET % "written by thread {other}")
 
-    def _read_before(self, agent: Agent, places: Ints, among: Bools | None = None) -> None:
+    def _read_before(self, agent: Agent, places: Ints) -> None:
         """A fault where the agent does not know that reads of what it overwrites are done."""
         numbers = np.array([number_of[places] for number_of, _ in self.readers.values()])
         if not numbers.any():
@@ -326,10 +323,6 @@ class Tiles(Shared):
         warps = agent.state.engines.clocks.warps
         first_column = np.array([kind * warps + warp for kind, warp in self.readers])
         late = numbers > agent.known(first_column[:, None] + first_warp)
-        if among is not None:
-            late &= among
-        if not late.any():
-            return
         for ((kind, warp), (_, line_of)), met in zip(self.readers.items(), late, strict=True):
             others = (first_warp + warp) * WARP
             self._tell("race", agent, places, met, _MET % _READERS[kind], others, line_of)
