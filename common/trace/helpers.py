@@ -174,11 +174,15 @@ K8, K16, K32 = _held(8, 1), _held(16, 2), _held(32, 4, np.dtype(np.int32))
 SPARSE = _held(32, 2, sparse=True)
 
 
-def whole(elements: list[Value], places: Places, extents: tuple[int, int], lanes: int) -> Array:
-    """The matrices, one per warp, that lanes hold elements of."""
-    found, (rows, columns) = np.empty((lanes // WARP, *extents)), places
-    held = np.array([spread(element, (lanes,)) for element in elements]).T
-    found[:, rows, columns] = held.reshape(-1, WARP, len(elements))
+def by_lane(state: State, elements: list[Value]) -> Array:
+    """What each lane holds: (lane, element)."""
+    return np.array([spread(element, (len(state.lane_numbers),)) for element in elements]).T.copy()
+
+
+def whole(held: Array, places: Places, extents: tuple[int, int]) -> Array:
+    """The matrices, one per warp, of which each lane holds elements."""
+    found, (rows, columns) = np.empty((len(held) // WARP, *extents)), places
+    found[:, rows, columns] = held.reshape(-1, WARP, held.shape[1])
     return found
 
 
@@ -215,33 +219,21 @@ def _require_warps(state: State, line: int, name: str) -> None:
     state.fault("warp-sync", line, "", text, apart)
 
 
-def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: Any) -> list[Value]:
-    """``view[i:i+count]``, a part of a fragment."""
-    view.require(state, line, "a matrix instruction", "", dtype)
-    return view.read_flat(state, line, i, count, aligned=False)
+def _fragment(state: State, line: int, view: View, i: Value, count: int, kind: Any) -> Array:
+    """``view[i:i+count]`` by lane, as numbers; of codes of bfloat16, int8 hold half of one each."""
+    coded = kind == codes.BFLOAT16
+    if coded and view.dtype == np.int8:
+        kind, count = np.int8, 2 * count
+    view.require(state, line, "a matrix instruction", "", kind)
+    held = by_lane(state, view.read_flat(state, line, i, count, aligned=False))
+    return codes.values(held.view(codes.BFLOAT16)) if coded else held
 
 
-def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[Value]:
-    """The numbers of ``count`` codes of bfloat16 from ``view[i]`` on; int8 hold half of one each."""
-    size = codes.BFLOAT16.itemsize // view.dtype.itemsize * count
-    held = _elements(state, line, view, i, size, np.int8 if view.dtype == np.int8 else codes.BFLOAT16)
-    by_lane = np.array([spread(one, (len(state.lane_numbers),)) for one in held]).T.copy()
-    return list(codes.values(by_lane.view(codes.BFLOAT16)).T)
-
-
-def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) -> None:
+def _give(state: State, line: int, view: View, i: Value, held: Array) -> None:
     """``view[i:]`` becomes what the warp worked out together: what one lane did not set may reach all."""
-    view.require(state, line, "a matrix instruction", "", elements[0].dtype)
+    view.require(state, line, "a matrix instruction", "", held.dtype)
     views.spread_taint(state)
-    view.write_flat(state, line, i, elements, aligned=False)
-
-
-def one_half(state: State, line: int, name: str, half: Value) -> int:
-    """Which lanes say where the kept values of a sparse A belong: 0 or 1."""
-    which = one_number(state, line, name, half)
-    if which not in (0, 1):
-        raise state.error(line, f"{name}: half={which}: must be 0 or 1")
-    return which
+    view.write_flat(state, line, i, list(held.T.copy()), aligned=False)
 
 
 def mma(
@@ -251,20 +243,22 @@ def mma(
     """Add A times B to the sums from ``acc[i]`` on: products are exact in float64, and a sum is rounded once; the
     hardware rounds in an order of its own. ``places[p]`` says where the kept values of a sparse A belong."""
     _require_warps(state, line, name)
-    which, lanes, (rows, columns) = one_half(state, line, name, half), len(state.lane_numbers), SUMS
-    read = _decoded if kind == codes.BFLOAT16 else partial(_elements, dtype=kind)
-    a, b = read(state, line, a_frag, j, shape.a[0].shape[1]), read(state, line, b_frag, k, shape.b[0].shape[1])
-    if kind == np.float32:  # whose low bits are left out
-        a, b = ([cut_to_tf32(value) for value in part] for part in (a, b))
-    left = whole(a, shape.a, (16, shape.depth if places is None else shape.depth // 2), lanes)
+    a = _fragment(state, line, a_frag, j, shape.a[0].shape[1], kind)
+    b = _fragment(state, line, b_frag, k, shape.b[0].shape[1], kind)
+    if kind == np.float32:
+        a, b = cut_to_tf32(a), cut_to_tf32(b)
+    left, right = (
+        whole(a, shape.a, (16, 16 if places is not None else shape.depth)),
+        whole(b, shape.b, (shape.depth, 8)),
+    )
     if places is not None:
-        (words,) = _elements(state, line, places, p, 1, np.uint32)
-        left = unpacked(left, spread(words, (lanes,)), which)
-    sums = whole(_elements(state, line, acc, i, 4, shape.sums), SUMS, (16, 8), lanes)
+        words = _fragment(state, line, places, p, 1, np.uint32)
+        left = unpacked(left, words, one_number(state, line, name, half))
+    sums, (rows, columns) = whole(_fragment(state, line, acc, i, 4, shape.sums), SUMS, (16, 8)), SUMS
     if state.ledger.recording:
         state.ledger.fma[line] += state.mask.warps * 16 * 8 * shape.depth
-    found = summed(sums + left @ whole(b, shape.b, (shape.depth, 8), lanes), shape.sums)[:, rows, columns]
-    _give(state, line, acc, i, list(found.reshape(lanes, -1).T.copy()))
+    found = summed(sums + left @ right, shape.sums)[:, rows, columns]
+    _give(state, line, acc, i, found.reshape(len(a), -1))
 
 
 for _name, _shape, _kind in (
@@ -287,14 +281,12 @@ def ldmatrix(
     _require_warps(state, line, name)
     others = () if transposed else (np.float32, np.int8)
     tile.require(state, line, name, "shared", np.float16, *others)
-    rows, lanes = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS), len(state.lane_numbers)
+    held = by_lane(state, tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS))
     # a lane holds 16 bytes, row lane % 8 of matrix lane // 8, and gets an element, or several, of each matrix
-    held, pairs = np.array([spread(element, (lanes,)) for element in rows]).T, len(rows) // 4
-    matrices = held.reshape(-1, _MATRICES, 8, len(rows))
+    matrices = held.reshape(-1, _MATRICES, 8, held.shape[1])
     matrices = matrices.swapaxes(2, 3) if transposed else matrices
-    places = list(np.ndindex(_MATRICES, pairs))
-    dealt = [matrices[:, matrix, _G[:, 0], pairs * _T[:, 0] + pair].reshape(lanes) for matrix, pair in places]
-    _give(state, line, frag, i, dealt)
+    parts = matrices.reshape(-1, _MATRICES, 8, 4, held.shape[1] // 4)  # warp, matrix, g, t, of a pair
+    _give(state, line, frag, i, parts.transpose(0, 2, 3, 1, 4).reshape(len(held), -1))
 
 
 def stmatrix(
@@ -302,13 +294,11 @@ def stmatrix(
 ) -> None:
     _require_warps(state, line, name)
     tile.require(state, line, name, "shared", np.float16)
-    lanes = len(state.lane_numbers)
-    held = np.array([spread(element, (lanes,)) for element in _elements(state, line, frag, i, 8, np.float16)])
-    pairs = held.reshape(_MATRICES, 2, -1, 8, 4)  # matrix, of a pair, warp, g, t
-    matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, _MATRICES, 8, 8)
+    parts = _fragment(state, line, frag, i, 8, np.float16).reshape(-1, 8, 4, _MATRICES, 2)
+    matrices = parts.transpose(0, 3, 1, 2, 4).reshape(-1, _MATRICES, 8, 8)
     matrices = matrices.swapaxes(2, 3) if transposed else matrices
     views.spread_taint(state)
-    tile.write_flat(state, line, offset, list(matrices.reshape(lanes, 8).T.copy()))
+    tile.write_flat(state, line, offset, list(matrices.reshape(-1, 8).T.copy()))
 
 
 for _ending in "", "_transposed":

@@ -225,7 +225,10 @@ class Engines:
         self.syncs = 0  # barriers of the cluster that have been passed
         # by line, lane and block of an arrival elsewhere: syncs by then, and the phase of a column that tells of it
         self.remote: dict[tuple[int, int, int], tuple[int, int, int]] = {}
-        self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
+        # registers that a launch of known bounds gives a thread; and by the warpgroup's first lane, and in which line
+        threads, resident = (*state.launch.bounds, 0, 0)[:2]
+        self.first = min(REGISTERS // max(resident, 1) // threads // 8 * 8, 256) if threads else 0
+        self.registers: dict[int, tuple[int, int]] = {}
 
     def groups(self, kind: int, lead: int) -> Groups:
         """Of the warpgroup from this lane on, or bulk stores of the lane."""
@@ -255,16 +258,10 @@ class Engines:
             self.state.fault_of(lane, "operand", line, "", text)
         return [block // cluster * cluster + rank for rank in range(cluster) if mask >> rank & 1]
 
-    def first_registers(self) -> int:
-        """What a launch of known bounds gives a thread."""
-        threads, resident = self.state.launch.bounds[:2]
-        return min(REGISTERS // max(resident, 1) // threads // 8 * 8, 256)
-
     def end(self) -> None:
-        """All threads have ended: what is under way is at fault, an arrival at a block that may have ended, and
-        registers that nobody has."""
+        """All threads have ended: what is under way, or cannot be as it was asked for, is at fault."""
         tma.end(self.state)
-        for groups in sorted(self.queues.values(), key=lambda groups: groups.kind, reverse=True):
+        for groups in self.queues.values():
             for number, work in groups.under_way:
                 work.left(self.state, number <= groups.committed)
         size = self.state.lanes_per_block
@@ -274,20 +271,17 @@ class Engines:
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
         # what warpgroups take, others must have given: the rest of the file is nobody's
-        first = self.first_registers() if self.registers else 0
-        held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, size, WARPGROUP)]
-        if first and (taken := sum(held) * WARPGROUP) > first * size:
+        held = [self.registers.get(lead, (self.first, 0))[0] for lead in range(0, size, WARPGROUP)]
+        if self.registers and (taken := sum(held) * WARPGROUP) > self.first * size:
             text = f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the "
-            text += f"block has {first * size:,}: take_registers waits for ever"
+            text += f"block has {self.first * size:,}: take_registers waits for ever"
             self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
 
 
 # --- the toolkit's functions for shared memory, clusters and registers ---
 
-_STARTS = 1024  # bytes, on which tiles begin
-_TILES = {"half_tiles": Cast(np.float16), "float_tiles": Cast(np.float32), "word_tiles": Cast(np.int32)}
-for _name, _kind in _TILES.items():
-    on_engines(lambda state, line, kind=_kind: shared_memory(state, line, 0, kind, _STARTS), _name)
+for _name, _dtype in {"half_tiles": np.float16, "float_tiles": np.float32, "word_tiles": np.int32}.items():
+    on_engines(partial(shared_memory, shape=0, dtype=Cast(_dtype), alignment=1024), _name)
 
 
 @on_engines
@@ -310,8 +304,8 @@ def _ask(state: State, line: int, count: Value, *, name: str, sign: int) -> None
     number, engine = one_number(state, line, name, count), state.engines
     if number % 8 or not 24 <= number <= 256:
         raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-    for lead in wgmma.warpgroups(state, line, name) if len(state.launch.bounds) > 1 else ():
-        held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
+    for lead in wgmma.warpgroups(state, line, name) if engine.first else ():
+        held, _ = engine.registers.get(lead, (engine.first, 0))
         if sign * (number - held) < 0:
             text = f"{name} asks for {number} registers a thread, and each has {held}"
             state.fault_of(lead, "operand", line, "", text)

@@ -247,12 +247,11 @@ class Tiles(Shared):
         nowhere = (row == _NOWHERE).any()
         row, k = (k, row) if along_n else (row, k)
         first = row[:, 0]
-        apart = (row != first[:, None]).any(axis=1) | (np.diff(k, axis=1) != 1).any(axis=1)
-        wrong = (k[1:, 0] != k[:-1, 0]) | ((first[1:] != first[:-1] + 1) & (first[1:] != 0)) | apart[1:]
-        wrong[0] |= apart[0]
+        wrong = ((row != first[:, None]) | (k != k[0, 0] + np.arange(k.shape[1]))).any(axis=1)
+        wrong[1:] |= (first[1:] != first[:-1] + 1) & (first[1:] != 0)
         if nowhere or not wrong.any():
             return ""
-        at, what = int(np.argmax(wrong)), "columns" if along_n else "rows"
+        at, what = max(int(np.argmax(wrong)) - 1, 0), "columns" if along_n else "rows"
         read, copied = f"{what} {at} and {at + 1}", f"{what} {first[at]} and {first[at + 1]} of a box"
         return f"reads as {read} what was copied as {copied}, or its k do not follow each other"
 

@@ -20,7 +20,7 @@ from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent
 from common.trace.intrinsics import one_number
 from common.trace.state import Mask, State
-from common.trace.values import FLOAT32, Value, spread
+from common.trace.values import FLOAT32, Value
 from common.trace.views import View
 
 ROW = 128  # bytes of a row of a tile with the widest swizzle; bytes that shared memory delivers at a time
@@ -112,12 +112,6 @@ class Form(NamedTuple):
     packed: Any = None  # tiles are of words: what a word holds two or four of; depth counts words
     sparse: bool = False  # of every four values of A two are kept
 
-    @property
-    def takes(self) -> list[str]:
-        """The names of its arguments, after the sums and their index."""
-        left = "frag j tiles" if self.registers else "tiles a"
-        return f"{left} b N {'places half ' if self.sparse else ''}add".split()
-
 
 HALF, INT32 = np.dtype(np.float16), np.dtype(np.int32)
 E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=codes.E4M3)
@@ -148,7 +142,7 @@ class Sums:
             whole, state.mask = state.mask, self.mask
             held = [self.storage.value_at(state, view, register, self.line) for register in registers]
             state.mask = whole
-            self.matrix[self.places] = _of_lanes(state, held, lead)
+            self.matrix[self.places] = helpers.by_lane(state, held)[lead : lead + WARPGROUP].T
         for register in registers:
             self.storage.lacking[register] = self.storage.lacking.get(register, state.none.bits) | self.mask.bits
         self.storage.flight.append(self)
@@ -168,18 +162,12 @@ class Sums:
                 storage.fenced[register] = storage.values[register]
 
 
-def _of_lanes(state: State, held: list[Value], lead: int) -> NDArray[Any]:
-    """Values of all lanes as those of a warpgroup have them: (value, thread)."""
-    size = len(state.lane_numbers)
-    return np.array([spread(value, (size,))[lead : lead + WARPGROUP] for value in held])
-
-
 def warpgroups(state: State, line: int, name: str) -> list[int]:
     """The first lanes of the warpgroups that come here whole; the others are at fault."""
-    size, total = state.lanes_per_block, len(state.lane_numbers)
-    found = []
-    for lead in (block + at for block in range(0, total, size) for at in range(0, size, WARPGROUP)):
-        active = state.mask.bits[lead : min(lead + WARPGROUP, lead // size * size + size)]
+    size, found = state.lanes_per_block, []
+    for block, first in np.ndindex(state.blocks_at_once, -(-size // WARPGROUP)):
+        lead = block * size + first * WARPGROUP
+        active = state.mask.bits[lead : min(lead + WARPGROUP, (block + 1) * size)]
         if len(active) == WARPGROUP and active.all():
             found.append(lead)
         elif active.any():
@@ -278,8 +266,8 @@ class Product:
             text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
             self._fault("wgmma-order", frag.name, text)
         places = (helpers.K16 if depth == helpers.K16.depth else helpers.K8).a
-        matrices = helpers.whole(list(_of_lanes(self.state, self.held, self.lead)), places, (16, depth), WARPGROUP)
-        return matrices.reshape(ROWS, depth).astype(self.form.dtype)
+        held = helpers.by_lane(self.state, self.held)[self.lead : self.lead + WARPGROUP]
+        return helpers.whole(held, places, (16, depth)).reshape(ROWS, depth).astype(self.form.dtype)
 
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
@@ -288,7 +276,7 @@ class Product:
         if form.packed:
             left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
         elif form.sparse:
-            (words,) = _of_lanes(state, [self.asked["places"]], self.lead)
+            words = helpers.by_lane(state, [self.asked["places"]])[self.lead : self.lead + WARPGROUP]
             kept = left.astype(np.float64).reshape(-1, 16, 16)
             left = helpers.unpacked(kept, words, self.asked["half"]).reshape(ROWS, -1)
         elif form.dtype == FLOAT32:
@@ -327,12 +315,11 @@ def cut_sums(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDA
 def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: Form, **named: Any) -> None:
     """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; A may be ``frag`` from j on. Where not ``add``,
     the product takes the sums' place."""
-    asked = {"add": True, **dict(zip(form.takes, given, strict=False)), **named}
-    tiles, columns, first = asked["tiles"], int(asked["N"]), one_number(state, line, form.name, i)
-    if form.registers:
-        asked["j"] = one_number(state, line, form.name, asked["j"])
-    if form.sparse:
-        asked["half"] = helpers.one_half(state, line, form.name, asked["half"])
+    names = [*(("frag", "j", "tiles") if form.registers else ("tiles", "a")), "b", "N"]
+    names += ["places", "half", "add"] if form.sparse else ["add"]
+    asked = {"add": True, "j": 0, "half": 0, **dict(zip(names, given, strict=False)), **named}
+    first, asked["j"], asked["half"] = (one_number(state, line, form.name, n) for n in (i, asked["j"], asked["half"]))
+    tiles, columns = asked["tiles"], int(asked["N"])
     tiles.require(state, line, form.name, "shared", form.dtype)
     acc.require(state, line, form.name, "local", form.sums)
     count = columns // 2
