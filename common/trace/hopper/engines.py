@@ -175,14 +175,11 @@ class Teams:
         return bool(passed)
 
     def _pass(self, teams: list[Team], of_cluster: bool) -> None:
-        own = vars(self.state)
-        kept = {name: own[name] for name in _OWN}
-        own["waiting"] = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
+        self.state.waiting = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
         waits = [team.wait for team in teams if team.wait is not None]
         for line in sorted({wait.line for wait in waits}):
             self.state.mask = Mask(np.logical_or.reduce([wait.mask.bits for wait in waits if wait.line == line]))
             self.state.engines.resume(line, of_cluster)
-        own.update(kept)
         for wait in waits:
             wait.passed = True
 

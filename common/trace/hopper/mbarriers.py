@@ -43,15 +43,15 @@ class Barrier:
         self.copies: list[Any] = []  # tma.Load, whose bytes count in this phase
         self.column = state.engines.clocks.column()
         state.engines.by_column[self.column] = self
-        self.made: tuple[int, int] | None = None  # by which warp, in which of its intervals
-        self.made_in = 0  # the line; 0: it was used before
+        # by which warp, in which of its intervals, in which line (0: it was used before)
+        self.made: tuple[int, int, int] | None = None
         self.published = False
         self.gathered: Ints = np.zeros(0, np.int64)  # what those know who have arrived in this phase
         self.known: Ints = np.zeros(0, np.int64)  # what those knew who arrived in complete phases
 
     def make(self, warp: int, arrivals: int, line: int) -> None:
         self.arrivals = self.missing = arrivals
-        self.made, self.made_in, self.published = (warp, int(self.state.engines.clocks.now[warp])), line, False
+        self.made, self.published = (warp, int(self.state.engines.clocks.now[warp]), line), False
 
     def fault(self, lane: int, line: int, text: str, cause: str = "") -> None:
         self.state.fault_of(lane, "mbarrier", line, self.name, text, cause)
@@ -111,7 +111,7 @@ class Barrier:
         if self.arrived:
             self.state.engines.pipeline.full(self.column)
         self.missing, self.expected, self.arrived = self.arrivals, 0, 0
-        self.known = joined(joined(self.known, self.gathered), np.zeros(self.column + 1, np.int64))
+        self.known = joined(self.known, self.gathered)
         self.known[self.column] = self.phase
         self.gathered = np.zeros(0, np.int64)
 
@@ -197,8 +197,8 @@ def barrier_array(state: State, line: int, count: Value) -> Barriers:
 def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
     for lane, number in bars.named(line, i, "made"):
         barrier, count = bars.at(int(state.block_number[lane]), number), at(arrivals, lane)
-        if barrier.made_in:
-            barrier.fault(lane, line, f"{barrier.name} is made again: it was made in line {barrier.made_in}")
+        if barrier.made and barrier.made[2]:
+            barrier.fault(lane, line, f"{barrier.name} is made again: it was made in line {barrier.made[2]}")
         elif not 1 <= count <= _MOST_ARRIVALS:
             text = f"{barrier.name} is to wait for {count} arrivals, which must be from 1 to {_MOST_ARRIVALS}"
             barrier.fault(lane, line, text)
