@@ -156,13 +156,12 @@ class Cuda:
         parts = across, state.thread_axes, state.block, state.grid
         for point, part in zip((self.blockIdx, self.threadIdx, self.blockDim, self.gridDim), parts, strict=True):
             point.x, point.y, point.z = part
+        axes = zip(across, state.block, state.thread_axes, strict=True)
+        self._at = tuple(values.add(values.mul(block, size), thread) for block, size, thread in axes)
         self.laneid = state.lane_numbers % WARP
 
     def grid(self, dimensions: int) -> Value:
-        points = [(getattr(self.blockIdx, axis), getattr(self.threadIdx, axis)) for axis in "xyz"]
-        sizes = zip(points, self._state.block, strict=True)
-        parts = tuple(values.add(values.mul(block, size), thread) for (block, thread), size in sizes)
-        return parts[0] if dimensions == 1 else parts[:dimensions]
+        return self._at[0] if dimensions == 1 else self._at[:dimensions]
 
     def gridsize(self, dimensions: int) -> Any:
         parts = tuple(map(operator.mul, self._state.grid, self._state.block))
@@ -247,14 +246,6 @@ def vote(state: State, line: int, member: Value, predicate: Value, *, name: str,
     return of(present, _packed(np.broadcast_to(truth(predicate), present.shape) & state.mask.bits) & present)
 
 
-def match(state: State, line: int, member: Value, value: Value, *, name: str) -> Value:
-    """The lanes that vote and have a lane's value; of ``match_all``, if all have one, and whether they do."""
-    present = _votes(state, line, member, name)
-    rows = np.broadcast_to(np.asarray(value), present.shape).reshape(-1, WARP)
-    alike: Ints = ((rows[:, :, None] == rows[:, None, :]) @ _BIT).reshape(-1) & present
-    return alike if name == "match_any_sync" else (np.where(alike == present, present, 0), alike == present)
-
-
 def threadfence(state: State, line: int) -> None:
     lanes = state.mask.bits
     state.log.fence(state.ordinals(lanes), races.picked_stamps(state.stamps, lanes))
@@ -305,7 +296,6 @@ _FUNCTIONS: dict[str, Code] = {
     "nanosleep": lambda state, line, nanoseconds: None,
     **{name: partial(shuffle, name=name, of=of) for name, of in _SHUFFLES.items()},
     **{name: partial(vote, name=name, of=of) for name, of in _VOTES.items()},
-    **{name: partial(match, name=name) for name in ("match_any_sync", "match_all_sync")},
     **{name: partial(bits_of, work=work) for name, work in _BITS.items()},
     "brev": partial(bits_of, work=lambda bits, size: int(f"{bits:0{size}b}"[::-1], 2), kind=None),
     "activemask": lambda state, line: _packed(state.mask.bits),

@@ -260,18 +260,13 @@ class Tiles(Shared):
         self.data[places] = values
         self.written[places] = True
 
-    def _tell(
-        self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, others: Ints | None = None,
-        line_of: Ints | None = None,
-    ) -> None:  # fmt: skip
-        """A fault where accesses of the agent ``met`` what ``others``, lanes, did in the lines of ``line_of``, by
-        place: what was written last, if nothing else is given."""
+    def _tell(self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, by: Any = None) -> None:
+        """A fault where accesses of the agent ``met`` what was written last, or done ``by`` lanes in lines."""
         if not met.any():
             return
         state, view, n = agent.state, agent.view, int(np.argmax(met))
         place, lane = int(places[n]), int(np.broadcast_to(agent.lane, met.shape)[n])
-        other = int(self.lane[place] if others is None else others[n])
-        line = int((self.line if line_of is None else line_of)[place])
+        other, line = (int(one[n]) for one in by or (self.lane[places], self.line[places]))
         barrier = state.engines.by_column.get(int(self.column[place]))
         text = words.format(
             element=view.element(place % self.size), verb=agent.verb, thread=state.thread_of(lane), own=agent.line,
@@ -323,5 +318,5 @@ class Tiles(Shared):
         first_column = np.array([kind * warps + warp for kind, warp in self.readers])
         late = numbers > agent.known(first_column[:, None] + first_warp)
         for ((kind, warp), (_, line_of)), met in zip(self.readers.items(), late, strict=True):
-            others = (first_warp + warp) * WARP
-            self._tell("race", agent, places, met, _MET % _READERS[kind], others, line_of)
+            by = (first_warp + warp) * WARP, line_of[places]
+            self._tell("race", agent, places, met, _MET % _READERS[kind], by)
