@@ -230,8 +230,6 @@ def _number_type(value: Any) -> Cast | None:
         return Cast(value) if issubclass(value, np.generic) else None
     if isinstance(value, np.dtype) or type(value).__name__ == "Record":  # Numba's type of records
         return Cast(getattr(value, "dtype", value))
-    if inspect.isfunction(value) or isinstance(value, ModuleType) or hasattr(value, "py_func"):
-        return None
     try:
         return Cast(str(value)) if callable(value) else None  # Numba's types have NumPy's names
     except (TypeError, ValueError, SyntaxError):  # the last two: what has brackets and commas

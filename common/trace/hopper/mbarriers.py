@@ -109,7 +109,7 @@ class Barrier:
             self.fault(self.block * self.state.lanes_per_block, self.expected_in, text)
         self.phase += 1
         if self.arrived:
-            self.state.engines.pipeline.full(self.column)
+            self.state.engines.pipeline.turn(self.column, "full")
         self.missing, self.expected, self.arrived = self.arrivals, 0, 0
         self.known = joined(self.known, self.gathered)
         self.known[self.column] = self.phase
@@ -225,39 +225,26 @@ class Pipeline:
     def __init__(self, recording: bool) -> None:
         self.recording, self.clock = recording, 0
         self.stages: defaultdict[int, list[TracedSpan]] = defaultdict(list)  # the last span of each goes on
-        self.reads: Counter[int] = Counter()  # that are under way
+        self.reads: Counter[int] = Counter()  # products under way that read a stage
 
-    def _begin(self, own: list[TracedSpan], state: str, name: str, line: int) -> None:
-        self.clock += 1
-        for last in own[-1:]:
-            last.end = self.clock
-        own.append(TracedSpan(name, state, self.clock, 0, line))
-
-    def filling(self, block: int, column: int, name: str, line: int) -> None:
+    def turn(self, column: int, state: str, line: int = 0, name: str = "") -> None:
+        """A stage is ``filling``, ``full``, ``multiplied`` as one more product reads it, or ``free`` as one has."""
         own = self.stages[column]
-        begun = own and own[-1].state == "filling"
-        if self.recording and not block and not begun and self.clock < _MOST:
-            self._begin(own, "filling", name, line)
-
-    def full(self, column: int) -> None:
-        if (own := self.stages[column]) and own[-1].state == "filling":
-            self._begin(own, "full", own[-1].stage, own[-1].line)
-
-    def read(self, column: int, line: int) -> None:
-        """wgmma begins to read what was copied there."""
-        if own := self.stages[column]:
-            if own[-1].state == "free":  # it goes on
-                own.pop()
-            elif own[-1].state != "multiplied":
-                self._begin(own, "multiplied", own[-1].stage, line)
-            self.reads[column] += 1
-
-    def multiplied(self, column: int) -> None:
-        """One product has read this stage."""
-        self.reads[column] -= 1
-        if (own := self.stages[column]) and not self.reads[column]:
-            copied = next(one for one in own[::-1] if one.state == "filling")
-            self._begin(own, "free", copied.stage, copied.line)
+        before = own[-1].state if own else ""
+        self.reads[column] += {"multiplied": 1, "free": -1}.get(state, 0)
+        if state == "multiplied" and before == "free":  # it goes on
+            own.pop()
+            return
+        begins = {
+            "filling": self.recording and before != "filling" and self.clock < _MOST, "full": before == "filling",
+            "multiplied": before not in ("", "multiplied"), "free": before != "" and not self.reads[column],
+        }  # fmt: skip
+        if begins[state]:
+            self.clock += 1
+            for last in own[-1:]:
+                last.end, name = self.clock, last.stage
+            line = line or next(one.line for one in own[::-1] if one.state == "filling")
+            own.append(TracedSpan(name, state, self.clock, 0, line))
 
     def spans(self) -> list[TracedSpan]:
         for own in filter(None, self.stages.values()):

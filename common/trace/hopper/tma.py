@@ -180,7 +180,8 @@ def _load(
             if places is None:
                 continue
             _count(state, line, "tma", map, tiles)
-            engine.pipeline.filling(target, barrier.column, barrier.name, line)
+            if not target:
+                engine.pipeline.turn(barrier.column, "filling", line, barrier.name)
             agent = Agent(state, tiles, lane, line, "filled")
             tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
             barrier.copies.append(Load(tiles, places, values, engine.clocks.phases(lane), lane, line))

@@ -254,7 +254,7 @@ class Product:
             if text := tiles.misread(by_row, side == "B" and form.rows):
                 self._fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             self.stages.append(int(tiles.column[by_row[0, 0]]))
-            state.engines.pipeline.read(self.stages[-1], self.line)
+            state.engines.pipeline.turn(self.stages[-1], "multiplied", self.line)
             tiles.read_by_engine(agent, by_row.reshape(-1), WGMMA, groups.committed + 1)
         self.sums.open += 1
         groups.begin(self)
@@ -290,7 +290,7 @@ class Product:
         if not sums.open:
             sums.land(state)
         for column in self.stages:
-            state.engines.pipeline.multiplied(column)
+            state.engines.pipeline.turn(column, "free")
 
     def left(self, state: State, committed: bool) -> None:
         """Its threads have ended, and not waited for it."""
