@@ -49,12 +49,12 @@ class SplitError(RuntimeError):
 
 @dataclass(eq=False)
 class Wait:
-    """Why lanes of a team do not go on: for ``phases`` of barriers that count (mbarriers.Barrier), each of a parity;
-    without any, at a barrier of the block, or ``of_cluster``, that all teams which it concerns come to."""
+    """Why lanes of a team do not go on: they are ``at`` a barrier of the "block" or the "cluster", which all teams
+    that it concerns come to; or wait for "phases" of barriers that count (mbarriers.Barrier), each of a parity."""
 
     line: int
     mask: Mask
-    of_cluster: bool
+    at: str
     phases: Sequence[tuple[Any, int]]
     passed: bool = False
 
@@ -63,15 +63,6 @@ class Wait:
 
     def over(self) -> bool:
         return not self.left() if self.phases else self.passed
-
-    def tell(self, state: State) -> None:
-        """Report that it never ends."""
-        array, lanes, what = "", self.mask.bits, "cluster_sync" if self.of_cluster else "barrier of the block"
-        text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
-        for barrier, parity in self.left()[:1]:
-            array, lanes = barrier.name, lanes & (state.block_number == barrier.block)
-            text = f"the phase of parity {parity} of {array} is never complete: {barrier.lacks()}"
-        state.fault("deadlock", self.line, array, text, lanes, lane=int(np.argmax(lanes)))
 
 
 class _LeftError(BaseException):
@@ -151,10 +142,10 @@ class Teams:
         team.over = True
         self._back.put(found)
 
-    def wait(self, line: int, of_cluster: bool = False, phases: Sequence[tuple[Any, int]] = ()) -> None:
+    def wait(self, line: int, where: str = "block", phases: Sequence[tuple[Any, int]] = ()) -> None:
         """The active lanes of the team that runs come to a :class:`Wait`, and go on when it is over."""
         assert self.now is not None
-        team, wait = self.now, Wait(line, self.state.mask, of_cluster, phases)
+        team, wait = self.now, Wait(line, self.state.mask, where, phases)
         if not wait.over():
             team.wait = wait
             self._back.put(None)
@@ -168,18 +159,19 @@ class Teams:
     def _meet(self, live: list[Team]) -> bool:
         """Let those pass a barrier of the block, or of the cluster, that all have come to; False if there is none."""
         stations = sorted({team.station for team in live})
-        blocks = [([team for team in live if team.station == station], False) for station in stations]
-        passed = [one for one in (*blocks, (live, True)) if _all_at(*one)]
-        for teams, of_cluster in passed:
-            self._pass(teams, of_cluster)
+        barriers = [([team for team in live if team.station == station], "block") for station in stations]
+        barriers.append((live, "cluster"))
+        passed = [(teams, at) for teams, at in barriers if all(team.wait and team.wait.at == at for team in teams)]
+        for teams, at in passed:
+            self._pass(teams, at)
         return bool(passed)
 
-    def _pass(self, teams: list[Team], of_cluster: bool) -> None:
+    def _pass(self, teams: list[Team], at: str) -> None:
         self.state.waiting = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
         waits = [team.wait for team in teams if team.wait is not None]
         for line in sorted({wait.line for wait in waits}):
             self.state.mask = Mask(np.logical_or.reduce([wait.mask.bits for wait in waits if wait.line == line]))
-            self.state.engines.resume(line, of_cluster)
+            self.state.engines.resume(line, at)
         for wait in waits:
             wait.passed = True
 
@@ -198,12 +190,16 @@ class Teams:
         begun = [wait for wait in waits if any(one.missing < one.arrivals for one, _ in wait.left())]
         waits = sorted(begun or waits, key=lambda wait: wait.line)
         for wait in sorted(waits, key=lambda wait: all(one.arrived == one.expected for one, _ in wait.left())):
-            wait.tell(self.state)
-
-
-def _all_at(teams: list[Team], of_cluster: bool) -> bool:
-    waits = [team.wait for team in teams]
-    return all(wait and not wait.phases and wait.of_cluster == of_cluster for wait in waits)
+            array, lanes, what = (
+                "",
+                wait.mask.bits,
+                "cluster_sync" if wait.at == "cluster" else "barrier of the block",
+            )
+            text = f"{wait.mask.count} threads wait at this {what}, and others never come to it"
+            for barrier, parity in wait.left()[:1]:
+                array, lanes = barrier.name, lanes & (self.state.block_number == barrier.block)
+                text = f"the phase of parity {parity} of {array} is never complete: {barrier.lacks()}"
+            self.state.fault("deadlock", wait.line, array, text, lanes, lane=int(np.argmax(lanes)))
 
 
 class Engines:
@@ -232,10 +228,10 @@ class Engines:
         lanes = range(lead, lead + (WARPGROUP if kind == WGMMA else 1))
         return self.queues.setdefault((kind, lead), Groups(kind, lanes))
 
-    def resume(self, line: int, of_cluster: bool) -> None:
+    def resume(self, line: int, at: str) -> None:
         """The active lanes, which have waited for each other at a barrier of blocks or clusters, go on."""
         state = self.state
-        if not of_cluster:
+        if at == "block":
             races.pass_barrier(state, line)
         else:
             absent = state.waiting.bits & ~state.mask.bits
@@ -244,7 +240,7 @@ class Engines:
             state.stamps = ((state.stamps >> BARRIER) + 1) << BARRIER
             self.syncs += 1
         warps = np.flatnonzero(state.mask.bits.reshape(-1, WARP).any(axis=1))
-        keys = warps * WARP // (state.lanes_per_block * (state.cluster if of_cluster else 1))
+        keys = warps * WARP // (state.lanes_per_block * (state.cluster if at == "cluster" else 1))
         for key in np.unique(keys).tolist():
             self.clocks.meet(warps[keys == key])
 
@@ -293,7 +289,7 @@ def cluster_rank(state: State, line: int) -> Value:
     return np.uint32(0) if state.cluster == 1 else state.ranks[state.block_number].astype(np.uint32)
 
 
-on_engines(lambda state, line: state.engines.teams.wait(line, True), "cluster_sync")
+on_engines(lambda state, line: state.engines.teams.wait(line, "cluster"), "cluster_sync")
 
 
 def _ask(state: State, line: int, count: Value, *, name: str, sign: int) -> None:

@@ -160,7 +160,7 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
         for own in _by_warp(lanes).values():
             barrier.require_usable(own[0], line)
     if waiting:
-        state.engines.teams.wait(line, phases=list(waiting))
+        state.engines.teams.wait(line, "phases", list(waiting))
     for (barrier, _), lanes in waiting.items():
         state.engines.clocks.acquire(lanes, barrier.known)
 
