@@ -10,10 +10,9 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,12 +88,10 @@ class Names:
             if not value.__name__.startswith("numba"):  # what of it is called is not known yet
                 self._note(set(vars(value)))
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
-        number = _number_type(value)
-        if number is not None:
+        if (number := _number_type(value)) is not None:
             number.check = partial(views.require_written, self.state)
             return number
-        model = model_of(value)
-        if model is not None:
+        if (model := model_of(value)) is not None:
             self._note({model.name})
             return model
         home = str(getattr(value, "__module__", ""))
@@ -171,8 +168,7 @@ class Function:
             state.call_path, state.site, state.mask = path, site, mask
 
 
-@dataclass(frozen=True)
-class _Translation:
+class _Translation(NamedTuple):
     code: CodeType
     constants: dict[str, Any]  # the floats that it names
     free: frozenset[str]  # names

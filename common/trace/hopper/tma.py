@@ -28,24 +28,20 @@ _OFFSETS = 32  # that a tap may have in im2col, from 0 on
 
 
 class Map:
-    """A tensor map as a kernel sees it; ``bytes`` are those that count at a barrier, outside the array too."""
+    """A tensor map, ``given``, as a kernel sees it; ``bytes`` count at a barrier, those outside the array too."""
 
     def __init__(self, view: View, given: Any) -> None:
-        self.view, self.name, self.dtype = view, view.name, view.dtype
-        self.kind, self.swizzle = given.kind, int(given.swizzle)
+        self.view, self.name, self.dtype, self.given = view, view.name, view.dtype, given
         self.rows, self.columns = map(int, given.box)
-        self.lower, self.upper, self.strides = given.lower, given.upper, given.strides
-        self.rounds = bool(getattr(given, "tf32", False))
         self.bytes = self.rows * self.columns * int(self.dtype.itemsize)
 
     def elements(self, *where: int) -> tuple[Ints, Bools]:
         """Of a box at (row, column), or of im2col at (n, d, h, w, c, t, r, s): its elements in the storage, and which
         of them there are. Raises ValueError for a place that no such box has."""
-        if len(where) != (2 if self.kind == "tiled" else 8):
-            raise ValueError(f"{self.name} is a map of kind {self.kind}, and this copy has {len(where)} coordinates")
-        pixel = [where[0] + np.arange(self.rows)]
-        if self.kind != "tiled":
-            pixel = self._walked(where[:4], where[5:])
+        kind, count = self.given.kind, len(where)
+        if count != (2 if kind == "tiled" else 8):
+            raise ValueError(f"{self.name} is a map of kind {kind}, and this copy takes {count} coordinates")
+        pixel = [where[0] + np.arange(self.rows)] if kind == "tiled" else self._walked(where[:4], where[5:])
         places = [*(index[:, None] for index in pixel), where[len(pixel)] + np.arange(self.columns)[None]]
         found: Any = self.view.start
         inside: Any = True
@@ -59,7 +55,8 @@ class Map:
         ``lower`` to before the extent plus ``upper``; to each ``taps`` is added."""
         if not all(0 <= offset < _OFFSETS for offset in taps):
             raise ValueError(f"the offsets {taps} of a tap must be from 0 to {_OFFSETS - 1}")
-        axes = list(zip(base[1:], self.lower, self.upper, self.strides, self.view.shape[1:4], taps, strict=True))
+        given = self.given
+        axes = list(zip(base[1:], given.lower, given.upper, given.strides, self.view.shape[1:4], taps, strict=True))
         counts, place = [], base[0]
         for first, low, high, step, extent, _ in axes:
             if not (low <= first < extent + high) or (first - low) % step:
@@ -123,7 +120,7 @@ def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: 
         state.fault_of(lane, "read-before-write", line, view.name, text)
     storage.note_read(state, view, chosen, np.full(len(chosen), lane), line)
     _count(state, line, "tma", box, chosen)
-    return (nearest_tf32(values) if box.rounds else values).reshape(-1)
+    return (nearest_tf32(values) if box.given.tf32 else values).reshape(-1)
 
 
 def _count(state: State, line: int, op: str, box: Map, where: View | Ints) -> None:
@@ -143,16 +140,15 @@ def _places(state: State, line: int, tiles: View, i: Value, box: Map, block: int
     """Where the box's elements lie among all blocks' tiles, tiles[i] of this block first; None, and a fault, where it
     does not fit."""
     i, size = at(as_offset(i), lane), box.dtype.itemsize
-    last, aligned = i + box.rows * box.swizzle // size, i * size % _BOUNDARY == 0
+    last, aligned = i + box.rows * box.columns, i * size % _BOUNDARY == 0
     if not aligned or i < 0 or last > tiles.size:
         text = f"{tiles.name} is written at {i} to {last - 1}, its extent is {tiles.size}"
         if not aligned:
             text = f"a box in {tiles.name} begins at {i}, which is no multiple of {_BOUNDARY} bytes"
         state.fault_of(lane, "outside" if aligned else "misaligned", line, tiles.name, text)
         return None
-    rows, columns = np.arange(box.rows)[:, None], np.arange(box.columns)[None]
-    address = swizzled(i * size + rows * box.swizzle + columns * size, box.swizzle)
-    return np.asarray(address // size + block * tiles.storage.size).reshape(-1)
+    address = swizzled(size * (i + np.arange(box.rows * box.columns)), box.columns * size)  # a row is as wide
+    return np.asarray(address // size + block * tiles.storage.size)
 
 
 def _load(
