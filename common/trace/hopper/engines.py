@@ -76,7 +76,7 @@ class Team:
         self.station, self.warpgroup = station, warpgroup
         self.wait: Wait | None = None
         self.kept: dict[str, Any] = dict(zip(_OWN, (lanes, lanes, lanes, 0, 0, [], 0), strict=True))
-        self.begun = self.over = False
+        self.over = False
         self.turn: SimpleQueue[bool] = SimpleQueue()  # is it to go on, or to leave
 
 
@@ -100,17 +100,19 @@ class Teams:
         """Let every team do the work. Raises StuckError, and what a team raises."""
         own = vars(self.state)
         before = {name: own[name] for name in _OWN}
+        for team in self.all:
+            threading.Thread(target=self._work, args=(team, work), daemon=True).start()
         try:
-            self._take_turns(work)
+            self._take_turns()
         finally:
             self.now = None
             for team in self.all:
-                if team.begun and not team.over:
+                if not team.over:
                     team.turn.put(False)
                     self._back.get()
             own.update(before)
 
-    def _take_turns(self, work: Callable[[], None]) -> None:
+    def _take_turns(self) -> None:
         turn, own = 0, vars(self.state)
         while live := [team for team in self.all if not team.over]:
             ready = [team for team in live if team.wait is None or team.wait.over()]
@@ -119,10 +121,7 @@ class Teams:
                 turn = self.all.index(team) + 1
                 team.wait, self.now = None, team
                 own.update(team.kept)
-                if team.begun:
-                    team.turn.put(True)
-                else:
-                    threading.Thread(target=self._work, args=(team, work)).start()
+                team.turn.put(True)
                 if error := self._back.get():
                     raise error
                 team.kept = {name: own[name] for name in _OWN}
@@ -133,10 +132,11 @@ class Teams:
                     raise StuckError(self._parted(live))
 
     def _work(self, team: Team, work: Callable[[], None]) -> None:
-        team.begun, found = True, None
+        found: BaseException | None = None
         try:
-            with np.errstate(all="ignore"):
-                work()
+            if team.turn.get():
+                with np.errstate(all="ignore"):
+                    work()
         except BaseException as error:
             found = error
         team.over = True

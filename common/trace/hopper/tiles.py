@@ -9,6 +9,7 @@ other waits for; what one lane has waited for, its warp knows by the next syncwa
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,7 +171,7 @@ class Tiles(Shared):
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
         # by kind and warp of a block, what its threads, or the engines it has set to work, read last: number, line
-        self.readers: dict[tuple[int, int], Ints] = {}
+        self.readers: defaultdict[tuple[int, int], Ints] = defaultdict(lambda: np.zeros((2, count), np.int64))
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
@@ -284,11 +285,9 @@ class Tiles(Shared):
         warps = agent.lane // WARP % (agent.state.lanes_per_block // WARP)  # of their block
         numbers, of_block = (np.broadcast_to(value, places.shape) for value in (number, warps))
         for warp in np.unique(warps).tolist():
-            if (kind, warp) not in self.readers:
-                self.readers[kind, warp] = np.zeros((2, len(self.data)), np.int64)
             own = of_block == warp if np.ndim(warps) else slice(None)
-            self.readers[kind, warp][0][places[own]] = numbers[own]
-            self.readers[kind, warp][1][places[own]] = agent.line
+            number_of, line_of = self.readers[kind, warp]
+            number_of[places[own]], line_of[places[own]] = numbers[own], agent.line
 
     def _written_before(self, agent: Agent, places: Ints) -> None:
         """A fault where the agent does not know that what was written last is done."""
