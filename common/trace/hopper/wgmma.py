@@ -180,13 +180,12 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
 class Product:
     """One instruction of the warpgroup from the lane ``lead`` on; ``asked``: its arguments by name."""
 
-    sums: Sums
-
     def __init__(self, state: State, line: int, form: Form, lead: int, asked: dict[str, Any]) -> None:
         self.state, self.line, self.form, self.lead, self.asked = state, line, form, lead, asked
         self.tiles: View = asked["tiles"]
         self.add = bool(self._same(asked["add"], "answers to whether it adds"))
-        self.places: dict[str, Ints] = {}  # of the operands in tiles, by row and k, or k and column
+        self.sums: Any = None
+        self.places: dict[str, Ints] = {}  # of the operands in tiles, by row, or column, and k
         self.held: list[Value] = []  # A, where it is in registers
         self.stages: list[int] = []  # of the pipeline, that it reads
 
@@ -202,8 +201,8 @@ class Product:
             self._fault("warp-sync", "", f"{self.form.name}: threads of a warpgroup name different {what}")
         return int(own[0])
 
-    def _find(self, side: str, rows: int) -> bool:
-        """Find the operand's elements among all blocks' tiles; False, and a fault, where its descriptor is wrong."""
+    def _find(self, side: str, rows: int) -> None:
+        """Find the operand's elements among all blocks' tiles; a fault where its descriptor is wrong."""
         form, found = self.form, Descriptor.of(self._same(self.asked[side.lower()]))
         along_n, storage = side == "B" and form.rows, self.tiles.storage
         depth = form.depth // 2 if side == "A" and form.sparse else form.depth
@@ -211,17 +210,16 @@ class Product:
         if text:
             self._fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             if not found.swizzle:
-                return False
+                return
         extents = (depth, rows) if along_n else (rows, depth)
         places = operand(*extents, form.dtype.itemsize, found)
         last = int(places.max())
         if last >= storage.size:
             text = f"{self.tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
             self._fault("outside", self.tiles.name, text)
-            return False
+            return
         places = places + int(self.state.block_number[self.lead]) * storage.size
-        self.places[side] = places.T if side == "B" and not along_n else places
-        return True
+        self.places[side] = places.T if along_n else places
 
     def _require_fenced(self, view: View, registers: range) -> None:
         """A fault if the threads have set the registers since their last wgmma_fence."""
@@ -240,8 +238,10 @@ class Product:
             self.fragment = range(self.asked["j"], self.asked["j"] + count)
             self._require_fenced(frag, self.fragment)
             self.held = [frag.storage.value_at(state, frag, r, self.line) for r in self.fragment]
-        found = [self._find(*one) for one in (("A", ROWS), ("B", 2 * len(registers)))[form.registers :]]
-        if not all(found):
+        else:
+            self._find("A", ROWS)
+        self._find("B", 2 * len(registers))
+        if len(self.places) < (1 if form.registers else 2):
             return
         self._require_fenced(acc, registers)
         flight = (one for one in acc.storage.flight if one.lead == self.lead and one.registers == registers)
@@ -250,12 +250,11 @@ class Product:
         known = clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
         agent = Agent(state, self.tiles, self.lead, self.line, "read by wgmma", known)
         for side, places in self.places.items():
-            by_row = places.T if side == "B" else places
-            if text := tiles.misread(by_row, side == "B" and form.rows):
+            if text := tiles.misread(places, side == "B" and form.rows):
                 self._fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
-            self.stages.append(int(tiles.column[by_row[0, 0]]))
+            self.stages.append(int(tiles.column[places[0, 0]]))
             state.engines.pipeline.turn(self.stages[-1], "multiplied", self.line)
-            tiles.read_by_engine(agent, by_row.reshape(-1), WGMMA, groups.committed + 1)
+            tiles.read_by_engine(agent, places.reshape(-1), WGMMA, groups.committed + 1)
         self.sums.open += 1
         groups.begin(self)
 
@@ -274,7 +273,7 @@ class Product:
         form, data, sums = self.form, self.tiles.storage.data, self.sums
         left, right = self._of_registers() if form.registers else data[self.places["A"]], data[self.places["B"]]
         if form.packed:
-            left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
+            left, right = left.view(form.packed), right.view(form.packed)
         elif form.sparse:
             words = helpers.by_lane(state, [self.asked["places"]])[self.lead : self.lead + WARPGROUP]
             kept = left.astype(np.float64).reshape(-1, 16, 16)
@@ -283,7 +282,7 @@ class Product:
             left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         before = sums.matrix if self.add else np.zeros_like(sums.matrix)
         # products are exact in float64; the hardware adds them in an order of its own
-        left, right = codes.values(left), codes.values(right)
+        left, right = codes.values(left), codes.values(right).T
         added = cut_sums(before, left, right) if form is E4M3 else before + np.matmul(left, right)
         sums.matrix[:] = helpers.summed(added, form.sums)
         sums.open -= 1
