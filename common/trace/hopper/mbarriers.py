@@ -47,7 +47,7 @@ class Barrier:
         self.made: tuple[int, int, int] | None = None
         self.published = False
         self.gathered: Ints = np.zeros(0, np.int64)  # what those know who have arrived in this phase
-        self.known: Ints = np.zeros(0, np.int64)  # what those knew who arrived in complete phases
+        self.known: Ints = np.zeros(self.column + 1, np.int64)  # what those knew who arrived in complete phases
 
     def make(self, warp: int, arrivals: int, line: int) -> None:
         self.arrivals = self.missing = arrivals
