@@ -25,7 +25,7 @@ from common.trace import races
 from common.trace.cost import WARP
 from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import Pipeline, on_engines
-from common.trace.hopper.tiles import WARPGROUP, WGMMA, Clocks, Groups, Tiles
+from common.trace.hopper.tiles import STORE, WARPGROUP, WGMMA, Clocks, Groups, Tiles
 from common.trace.intrinsics import one_number
 from common.trace.shared import Local, shared_memory
 from common.trace.state import BARRIER, Mask, State
@@ -271,8 +271,30 @@ class Engines:
             self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
 
 
-# --- the toolkit's functions for shared memory, clusters and registers ---
+# --- the toolkit's functions for groups, shared memory, clusters and registers ---
 
+
+def _groups(state: State, line: int, name: str) -> list[Groups]:
+    """Those of the warpgroups, or of bulk stores of the lanes, that call the function of this name."""
+    if name.startswith("wgmma"):
+        return [state.engines.groups(WGMMA, lead) for lead in wgmma.warpgroups(state, line, name)]
+    return [state.engines.groups(STORE, lane) for lane in np.flatnonzero(state.mask.bits).tolist()]
+
+
+def _commit(state: State, line: int, *, name: str) -> None:
+    for groups in _groups(state, line, name):
+        groups.committed += 1
+
+
+def _wait(state: State, line: int, pending: Value, *, name: str) -> None:
+    for groups in _groups(state, line, name):
+        groups.finish(state, one_number(state, line, name, pending))
+
+
+for _name in "wgmma_commit", "tma_commit":
+    on_engines(partial(_commit, name=_name), _name)
+for _name in "wgmma_wait", "tma_wait", "tma_wait_read":
+    on_engines(partial(_wait, name=_name), _name)
 for _name, _dtype in {"half_tiles": np.float16, "float_tiles": np.float32, "word_tiles": np.int32}.items():
     on_engines(partial(shared_memory, shape=0, dtype=Cast(_dtype), alignment=1024), _name)
 

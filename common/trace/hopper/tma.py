@@ -18,7 +18,6 @@ from common.trace.cost import LEFT_OVER, SECTOR_BYTES, Bools, Cost, Ints, Key
 from common.trace.hopper.mbarriers import Barriers, at, on_engines
 from common.trace.hopper.tiles import STORE, Agent
 from common.trace.hopper.wgmma import ROW, swizzled
-from common.trace.intrinsics import one_number
 from common.trace.state import State
 from common.trace.values import Value
 from common.trace.views import View, as_offset
@@ -203,21 +202,6 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
         own.begin(Store(box, tiles, places[inside.reshape(-1)], target[inside], lane, line))
         _count(state, line, "tma store", box, target[inside])
         _count(state, line, "tma store", box, tiles)
-
-
-@on_engines
-def tma_commit(state: State, line: int) -> None:
-    for lane in np.flatnonzero(state.mask.bits).tolist():
-        state.engines.groups(STORE, lane).committed += 1
-
-
-def _wait(state: State, line: int, pending: Value, *, name: str) -> None:
-    for lane in np.flatnonzero(state.mask.bits).tolist():
-        state.engines.groups(STORE, lane).finish(state, one_number(state, line, name, pending))
-
-
-for _name in "tma_wait_read", "tma_wait":
-    on_engines(partial(_wait, name=_name), _name)
 
 
 def end(state: State) -> None:

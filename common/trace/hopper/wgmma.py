@@ -351,16 +351,3 @@ def wgmma_fence(state: State, line: int) -> None:
     for storage in list(state.engines.locals[state.engines.teams.now]):
         if storage.dtype in (FLOAT32, HALF, INT32):
             storage.fenced = list(storage.values)
-
-
-@on_engines
-def wgmma_commit(state: State, line: int) -> None:
-    for lead in warpgroups(state, line, "wgmma_commit"):
-        state.engines.groups(WGMMA, lead).committed += 1
-
-
-@on_engines
-def wgmma_wait(state: State, line: int, pending: Value) -> None:
-    groups = one_number(state, line, "wgmma_wait", pending)
-    for lead in warpgroups(state, line, "wgmma_wait"):
-        state.engines.groups(WGMMA, lead).finish(state, groups)
