@@ -10,15 +10,14 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from common.trace import values, views
-from common.trace.intrinsics import ENGINES, Cuda, model_of, unknown
+from common.trace.intrinsics import INTRINSICS, Cuda, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.translate import FUNCTION, Translator
@@ -89,12 +88,10 @@ class Names:
             if not value.__name__.startswith("numba"):  # what of it is called is not known yet
                 self._note(set(vars(value)))
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
-        number = _number_type(value)
-        if number is not None:
+        if (number := _number_type(value)) is not None:
             number.check = partial(views.require_written, self.state)
             return number
-        model = model_of(value)
-        if model is not None:
+        if (model := model_of(value)) is not None:
             self._note({model.name})
             return model
         home = str(getattr(value, "__module__", ""))
@@ -113,7 +110,7 @@ class Names:
         return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
 
     def _note(self, names: set[str]) -> None:
-        self.state.has_engines |= not ENGINES.isdisjoint(names)
+        self.state.has_engines |= any(INTRINSICS[name].engines for name in names & INTRINSICS.keys())
         self.waits |= "barrier_wait" in names
 
     def _called(self, function: Code) -> Function:
@@ -171,8 +168,7 @@ class Function:
             state.call_path, state.site, state.mask = path, site, mask
 
 
-@dataclass(frozen=True)
-class _Translation:
+class _Translation(NamedTuple):
     code: CodeType
     constants: dict[str, Any]  # the floats that it names
     free: frozenset[str]  # names
@@ -230,8 +226,6 @@ def _number_type(value: Any) -> Cast | None:
         return Cast(value) if issubclass(value, np.generic) else None
     if isinstance(value, np.dtype) or type(value).__name__ == "Record":  # Numba's type of records
         return Cast(getattr(value, "dtype", value))
-    if inspect.isfunction(value) or isinstance(value, ModuleType) or hasattr(value, "py_func"):
-        return None
     try:
         return Cast(str(value)) if callable(value) else None  # Numba's types have NumPy's names
     except (TypeError, ValueError, SyntaxError):  # the last two: what has brackets and commas

@@ -7,7 +7,7 @@ mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = l
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -119,22 +119,20 @@ _register(copy, "copy4_async", "copy8_async", "copy8_or_zero", "copy16_async", "
 def wait_async(state: State, line: int, pending: Value | None = None) -> None:
     """What the active lanes' copies bring is there now, but for the last ``pending`` groups and what is in none."""
     keep = None if pending is None else one_number(state, line, "wait_group", pending)
-    left: list[Copy] = []
     for copy in state.copies:
         lanes, storage = copy.lanes & state.mask.bits, copy.storage
         lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
         if lanes.any():
             places = copy.place[lanes]
             storage.pending[places] = False
-            storage.data[places] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
+            storage.data[places] = spread(copy.value, lanes.shape)[lanes]
             storage.written[places] = True
             storage.noted(state, copy.view, "write", copy.place, lanes, copy.line, copy.value)
-        if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
-            left.append(replace(copy, lanes=copy.lanes & ~lanes))
-    state.copies = left
-    if keep and left:  # the first is the oldest
-        behind = np.broadcast_to(state.groups - left[0].group, left[0].lanes.shape)
-        state.ledger.under_way = max(state.ledger.under_way, int(behind[left[0].lanes].max()))
+            copy.lanes = copy.lanes & ~lanes
+    state.copies = [copy for copy in state.copies if copy.lanes.any()]
+    for oldest in state.copies[:1] if keep else ():
+        behind = np.broadcast_to(state.groups - oldest.group, oldest.lanes.shape)
+        state.ledger.under_way = max(state.ledger.under_way, int(behind[oldest.lanes].max()))
 
 
 @intrinsic
@@ -153,13 +151,6 @@ _G, _T = np.divmod(np.arange(WARP)[:, None], 4)
 _MATRICES = 4  # of 8 x 8 halves or 8 x 4 float32, that one ldmatrix reads
 
 
-def _places(count: int, row: Any, column: Any) -> Places:
-    """Of ``count`` elements per lane, from functions of an element's number."""
-    elements = np.arange(count)[None]
-    rows, columns = np.broadcast_arrays(row(elements), column(elements))
-    return rows, columns
-
-
 class Shape(NamedTuple):
     """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements each lane holds, and the sums' type."""
 
@@ -169,31 +160,29 @@ class Shape(NamedTuple):
     sums: Any = FLOAT32
 
 
-SUMS = _places(4, lambda e: _G + 8 * (e // 2), lambda e: 2 * _T + e % 2)
-K16 = Shape(
-    16,
-    _places(8, lambda e: _G + 8 * (e // 2 % 2), lambda e: 2 * _T + e % 2 + 8 * (e // 4)),
-    _places(4, lambda e: 2 * _T + e % 2 + 8 * (e // 2), lambda e: _G + 0 * e),
-)
-K8 = Shape(
-    8,
-    _places(4, lambda e: _G + 8 * (e % 2), lambda e: _T + 4 * (e // 2)),
-    _places(2, lambda e: _T + 4 * e, lambda e: _G + 0 * e),
-)
-K32 = Shape(
-    32,
-    _places(16, lambda e: _G + 8 * (e // 4 % 2), lambda e: 4 * _T + e % 4 + 16 * (e // 8)),
-    _places(8, lambda e: 4 * _T + e % 4 + 16 * (e // 4), lambda e: _G + 0 * e),
-    np.dtype(np.int32),
-)
-SPARSE = Shape(32, K16.a, _places(8, lambda e: 2 * _T + e % 2 + 8 * (e // 2), lambda e: _G + 0 * e))
+def _held(depth: int, side: int, sums: Any = FLOAT32, sparse: bool = False) -> Shape:
+    """``side``: elements side by side in one register. Of a ``sparse`` A, a lane holds the half that is kept."""
+    e, f = np.arange(depth // 4 if sparse else depth // 2), np.arange(depth // 4)
+    a_rows, a_columns = _G + 8 * (e // side % 2), side * _T + e % side + 4 * side * (e // (2 * side))
+    b_rows = side * _T + f % side + 4 * side * (f // side)
+    return Shape(depth, (a_rows, a_columns), (b_rows, _G + 0 * f), sums)
 
 
-def whole(elements: list[Value], places: Places, extents: tuple[int, int], lanes: int) -> Array:
-    """The matrices, one per warp, that lanes hold elements of."""
-    found, (rows, columns) = np.empty((lanes // WARP, *extents)), places
-    held = np.array([spread(element, (lanes,)) for element in elements]).T
-    found[:, rows, columns] = held.reshape(-1, WARP, len(elements))
+_E = np.arange(4)
+SUMS = _G + 8 * (_E // 2), 2 * _T + _E % 2
+K8, K16, K32 = _held(8, 1), _held(16, 2), _held(32, 4, np.dtype(np.int32))
+SPARSE = _held(32, 2, sparse=True)
+
+
+def by_lane(state: State, elements: list[Value]) -> Array:
+    """What each lane holds: (lane, element)."""
+    return np.array([spread(element, (len(state.lane_numbers),)) for element in elements]).T.copy()
+
+
+def whole(held: Array, places: Places, extents: tuple[int, int]) -> Array:
+    """The matrices, one per warp, of which each lane holds elements."""
+    found, (rows, columns) = np.empty((len(held) // WARP, *extents)), places
+    found[:, rows, columns] = held.reshape(-1, WARP, held.shape[1])
     return found
 
 
@@ -230,83 +219,53 @@ def _require_warps(state: State, line: int, name: str) -> None:
     state.fault("warp-sync", line, "", text, apart)
 
 
-def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: Any) -> list[Value]:
-    """``view[i:i+count]``, a part of a fragment."""
-    view.require(state, line, "a matrix instruction", "", dtype)
-    return view.read_flat(state, line, i, count, aligned=False)
+def _fragment(state: State, line: int, view: View, i: Value, count: int, kind: Any) -> Array:
+    """``view[i:i+count]`` by lane, as numbers; of codes of bfloat16, int8 hold half of one each."""
+    coded = kind == codes.BFLOAT16
+    if coded and view.dtype == np.int8:
+        kind, count = np.int8, 2 * count
+    view.require(state, line, "a matrix instruction", "", kind)
+    held = by_lane(state, view.read_flat(state, line, i, count, aligned=False))
+    return codes.values(held.view(codes.BFLOAT16)) if coded else held
 
 
-def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[Value]:
-    """The numbers of ``count`` codes of bfloat16 from ``view[i]`` on; int8 hold half of one each."""
-    if view.dtype != np.int8:
-        found = _elements(state, line, view, i, count, codes.BFLOAT16)
-    else:
-        halves = [np.asarray(one).view(np.uint8) for one in _elements(state, line, view, i, 2 * count, np.int8)]
-        pairs = zip(halves[::2], halves[1::2], strict=True)
-        found = [low + high.astype(np.uint16) * np.uint16(256) for low, high in pairs]
-    return [codes.values(one)[()] for one in found]
-
-
-def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) -> None:
+def _give(state: State, line: int, view: View, i: Value, held: Array) -> None:
     """``view[i:]`` becomes what the warp worked out together: what one lane did not set may reach all."""
-    view.require(state, line, "a matrix instruction", "", elements[0].dtype)
+    view.require(state, line, "a matrix instruction", "", held.dtype)
     views.spread_taint(state)
-    view.write_flat(state, line, i, elements, aligned=False)
-
-
-def _multiplied(state: State, line: int, acc: View, i: Value, shape: Shape, left: Array, b: list[Value]) -> None:
-    """Add ``left``, a matrix for each warp, times B to the sums from ``acc[i]`` on: products are exact in float64,
-    and a sum is rounded once; the hardware rounds in an order of its own."""
-    lanes, (rows, columns) = len(state.lane_numbers), SUMS
-    right = whole(b, shape.b, (shape.depth, 8), lanes)
-    sums = whole(_elements(state, line, acc, i, 4, shape.sums), SUMS, (16, 8), lanes)
-    if state.ledger.recording:
-        state.ledger.fma[line] += state.mask.warps * 16 * 8 * shape.depth
-    found = summed(sums + left @ right, shape.sums)[:, rows, columns]
-    _give(state, line, acc, i, list(found.reshape(lanes, -1).T.copy()))
+    view.write_flat(state, line, i, list(held.T.copy()), aligned=False)
 
 
 def mma(
-    state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value, *,
-    name: str, shape: Shape, kind: Any,
+    state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value,
+    places: View | None = None, p: Value = 0, half: Value = 0, *, name: str, shape: Shape, kind: Any,
 ) -> None:  # fmt: skip
-    """Of float32, the operands' low bits are left out."""
+    """Add A times B to the sums from ``acc[i]`` on: products are exact in float64, and a sum is rounded once; the
+    hardware rounds in an order of its own. ``places[p]`` says where the kept values of a sparse A belong."""
     _require_warps(state, line, name)
-    read = _decoded if kind == codes.BFLOAT16 else partial(_elements, dtype=kind)
-    a, b = read(state, line, a_frag, j, shape.a[0].shape[1]), read(state, line, b_frag, k, shape.b[0].shape[1])
+    a = _fragment(state, line, a_frag, j, shape.a[0].shape[1], kind)
+    b = _fragment(state, line, b_frag, k, shape.b[0].shape[1], kind)
     if kind == np.float32:
-        a, b = ([cut_to_tf32(value) for value in part] for part in (a, b))
-    left = whole(a, shape.a, (16, shape.depth), len(state.lane_numbers))
-    _multiplied(state, line, acc, i, shape, left, b)
+        a, b = cut_to_tf32(a), cut_to_tf32(b)
+    left, right = (
+        whole(a, shape.a, (16, 16 if places is not None else shape.depth)),
+        whole(b, shape.b, (shape.depth, 8)),
+    )
+    if places is not None:
+        words = _fragment(state, line, places, p, 1, np.uint32)
+        left = unpacked(left, words, one_number(state, line, name, half))
+    sums, (rows, columns) = whole(_fragment(state, line, acc, i, 4, shape.sums), SUMS, (16, 8)), SUMS
+    if state.ledger.recording:
+        state.ledger.fma[line] += state.mask.warps * 16 * 8 * shape.depth
+    found = summed(sums + left @ right, shape.sums)[:, rows, columns]
+    _give(state, line, acc, i, found.reshape(len(a), -1))
 
 
 for _name, _shape, _kind in (
     ("mma_m16n8k16", K16, np.float16), ("mma_m16n8k8", K8, np.float32), ("mma_m16n8k32_s8", K32, np.int8),
-    ("mma_m16n8k16_bf16", K16, codes.BFLOAT16),
+    ("mma_m16n8k16_bf16", K16, codes.BFLOAT16), ("mma_sp_m16n8k32", SPARSE, np.float16),
 ):  # fmt: skip
     intrinsic(partial(mma, name=_name, shape=_shape, kind=_kind), _name)
-
-
-def one_half(state: State, line: int, name: str, half: Value) -> int:
-    """Which lanes say where the kept values of a sparse A belong: 0 or 1."""
-    which = one_number(state, line, name, half)
-    if which not in (0, 1):
-        raise state.error(line, f"{name}: half={which}: must be 0 or 1")
-    return which
-
-
-@intrinsic
-def mma_sp_m16n8k32(
-    state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value, places: View,
-    p: Value, half: Value,
-) -> None:  # fmt: skip
-    name, lanes = "mma_sp_m16n8k32", len(state.lane_numbers)
-    _require_warps(state, line, name)
-    which = one_half(state, line, name, half)
-    a, b = _elements(state, line, a_frag, j, 8, np.float16), _elements(state, line, b_frag, k, 8, np.float16)
-    (words,) = _elements(state, line, places, p, 1, np.uint32)
-    left = unpacked(whole(a, SPARSE.a, (16, 16), lanes), spread(words, (lanes,)), which)
-    _multiplied(state, line, acc, i, SPARSE, left, b)
 
 
 def ldmatrix(
@@ -322,14 +281,12 @@ def ldmatrix(
     _require_warps(state, line, name)
     others = () if transposed else (np.float32, np.int8)
     tile.require(state, line, name, "shared", np.float16, *others)
-    rows, lanes = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS), len(state.lane_numbers)
+    held = by_lane(state, tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS))
     # a lane holds 16 bytes, row lane % 8 of matrix lane // 8, and gets an element, or several, of each matrix
-    held, pairs = np.array([spread(element, (lanes,)) for element in rows]).T, len(rows) // 4
-    matrices = held.reshape(-1, _MATRICES, 8, len(rows))
+    matrices = held.reshape(-1, _MATRICES, 8, held.shape[1])
     matrices = matrices.swapaxes(2, 3) if transposed else matrices
-    places = list(np.ndindex(_MATRICES, pairs))
-    dealt = [matrices[:, matrix, _G[:, 0], pairs * _T[:, 0] + pair].reshape(lanes) for matrix, pair in places]
-    _give(state, line, frag, i, dealt)
+    parts = matrices.reshape(-1, _MATRICES, 8, 4, held.shape[1] // 4)  # warp, matrix, g, t, of a pair
+    _give(state, line, frag, i, parts.transpose(0, 2, 3, 1, 4).reshape(len(held), -1))
 
 
 def stmatrix(
@@ -337,13 +294,11 @@ def stmatrix(
 ) -> None:
     _require_warps(state, line, name)
     tile.require(state, line, name, "shared", np.float16)
-    lanes = len(state.lane_numbers)
-    held = np.array([spread(element, (lanes,)) for element in _elements(state, line, frag, i, 8, np.float16)])
-    pairs = held.reshape(_MATRICES, 2, -1, 8, 4)  # matrix, of a pair, warp, g, t
-    matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, _MATRICES, 8, 8)
+    parts = _fragment(state, line, frag, i, 8, np.float16).reshape(-1, 8, 4, _MATRICES, 2)
+    matrices = parts.transpose(0, 3, 1, 2, 4).reshape(-1, _MATRICES, 8, 8)
     matrices = matrices.swapaxes(2, 3) if transposed else matrices
     views.spread_taint(state)
-    tile.write_flat(state, line, offset, list(matrices.reshape(lanes, 8).T.copy()))
+    tile.write_flat(state, line, offset, list(matrices.reshape(-1, 8).T.copy()))
 
 
 for _ending in "", "_transposed":
@@ -358,9 +313,7 @@ for _ending in "", "_transposed":
 def to_tf32(state: State, line: int, value: Value) -> Value:
     """float32 rounded to TF32: to the nearest, ties away from zero."""
     bits = np.asarray(value, FLOAT32).view(np.uint32)
-    finite = bits & np.uint32(0x7F800000) != 0x7F800000
-    bits = np.where(finite, bits + np.uint32(0x1000), bits) & np.uint32(0xFFFFE000)
-    return bits.astype(np.uint32).view(FLOAT32)[()]
+    return cut_to_tf32(np.where(np.isfinite(value), bits + np.uint32(0x1000), bits).view(FLOAT32))
 
 
 @intrinsic

@@ -26,18 +26,17 @@ class Intrinsic(NamedTuple):
 
     function: Code
     name: str = ""
+    engines: bool = False  # does it set to work what works beside the threads
 
 
 TOOLKIT = "lessons.toolkit."  # the modules whose functions have a model here, which is known by the function's name
 INTRINSICS: dict[str, Intrinsic] = {}  # these models
-ENGINES: set[str] = set()  # those of them that set to work what works beside the threads
 
 
 def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
     """Kernels know it by its own name, or by ``name``."""
     name = name or function.__name__
-    INTRINSICS[name] = Intrinsic(function, name)
-    ENGINES.update([name] * engines)
+    INTRINSICS[name] = Intrinsic(function, name, engines)
     return function
 
 
@@ -80,16 +79,13 @@ def _per_lane(state: State, value: Value, dtype: Any) -> Any:
 
 def atomic(state: State, line: int, view: View, index: Any, value: Value, *, name: str) -> Value:
     """Threads that change one element do so one after the other; what each found."""
-    operand, combine = _per_lane(state, value, view.dtype), ATOMIC[name]
-    change = lambda old, lanes: combine(old, operand[lanes])  # noqa: E731
-    sums = (combine, operand) if isinstance(combine, np.ufunc) else None
-    return _change(state, line, view, index, change, name == "exch", sums)
+    return _change(state, line, view, index, ATOMIC[name], _per_lane(state, value, view.dtype), name == "exch")
 
 
 def cas(state: State, line: int, view: View, index: Any, old: Value, value: Value) -> Value:
     wanted, put = (_per_lane(state, one, view.dtype) for one in (old, value))
     change = lambda held, lanes: np.where(held == wanted[lanes], put[lanes], held)  # noqa: E731
-    found = _change(state, line, view, index, change)
+    found = _change(state, line, view, index, change, state.lane_numbers)
     met = state.mask.bits & (found == wanted)
     state.refused = 0 if met.any() else state.refused + 1
     if state.refused > _MOST_REFUSED:
@@ -98,10 +94,9 @@ def cas(state: State, line: int, view: View, index: Any, old: Value, value: Valu
 
 
 def _change(
-    state: State, line: int, view: View, index: Any, change: Code, fresh: bool = False,
-    sums: tuple[Any, Any] | None = None,
-) -> Value:  # fmt: skip
-    """``fresh``: what it held does not matter; ``sums``: the operation and its operands, if ``change`` is that."""
+    state: State, line: int, view: View, index: Any, combine: Code, operand: Any, fresh: bool = False
+) -> Value:
+    """Each lane in turn combines what the element holds with its ``operand``; ``fresh``: that is not looked at."""
     place, wrong = view.place(state, index, line, "written")
     storage = view.storage
     if not isinstance(storage, Global | Shared):
@@ -117,17 +112,17 @@ def _change(
     places = at[everyone]
     starts = np.flatnonzero(np.diff(places, prepend=-1))
     counts = np.diff(np.append(starts, len(places)))
-    if sums and len(starts) < counts.max(initial=0):
+    if isinstance(combine, np.ufunc) and len(starts) < counts.max(initial=0):
         for own in np.split(everyone, starts[1:]):
-            held = np.concatenate((storage.data[at[own[:1]]], sums[1][own]))
-            running = sums[0].accumulate(held, dtype=view.dtype)
+            held = np.concatenate((storage.data[at[own[:1]]], operand[own]))
+            running = combine.accumulate(held, dtype=view.dtype)
             old[own], storage.data[at[own[0]]] = running[:-1], running[-1]
     else:
         for turn in range(counts.max(initial=0)):
             chosen = starts[counts > turn] + turn
             now = everyone[chosen]
             old[now] = storage.data[places[chosen]]
-            storage.data[places[chosen]] = change(old[now], now)
+            storage.data[places[chosen]] = combine(old[now], operand[now])
     if storage.written is not None:
         storage.written[at[lanes]] = True
     return old
@@ -161,13 +156,12 @@ class Cuda:
         parts = across, state.thread_axes, state.block, state.grid
         for point, part in zip((self.blockIdx, self.threadIdx, self.blockDim, self.gridDim), parts, strict=True):
             point.x, point.y, point.z = part
+        axes = zip(across, state.block, state.thread_axes, strict=True)
+        self._at = tuple(values.add(values.mul(block, size), thread) for block, size, thread in axes)
         self.laneid = state.lane_numbers % WARP
 
     def grid(self, dimensions: int) -> Value:
-        points = [(getattr(self.blockIdx, axis), getattr(self.threadIdx, axis)) for axis in "xyz"]
-        sizes = zip(points, self._state.block, strict=True)
-        parts = tuple(values.add(values.mul(block, size), thread) for (block, thread), size in sizes)
-        return parts[0] if dimensions == 1 else parts[:dimensions]
+        return self._at[0] if dimensions == 1 else self._at[:dimensions]
 
     def gridsize(self, dimensions: int) -> Any:
         parts = tuple(map(operator.mul, self._state.grid, self._state.block))
@@ -252,14 +246,6 @@ def vote(state: State, line: int, member: Value, predicate: Value, *, name: str,
     return of(present, _packed(np.broadcast_to(truth(predicate), present.shape) & state.mask.bits) & present)
 
 
-def match(state: State, line: int, member: Value, value: Value, *, name: str) -> Value:
-    """The lanes that vote and have a lane's value; of ``match_all``, if all have one, and whether they do."""
-    present = _votes(state, line, member, name)
-    rows = np.broadcast_to(np.asarray(value), present.shape).reshape(-1, WARP)
-    alike: Ints = ((rows[:, :, None] == rows[:, None, :]) @ _BIT).reshape(-1) & present
-    return alike if name == "match_any_sync" else (np.where(alike == present, present, 0), alike == present)
-
-
 def threadfence(state: State, line: int) -> None:
     lanes = state.mask.bits
     state.log.fence(state.ordinals(lanes), races.picked_stamps(state.stamps, lanes))
@@ -310,7 +296,6 @@ _FUNCTIONS: dict[str, Code] = {
     "nanosleep": lambda state, line, nanoseconds: None,
     **{name: partial(shuffle, name=name, of=of) for name, of in _SHUFFLES.items()},
     **{name: partial(vote, name=name, of=of) for name, of in _VOTES.items()},
-    **{name: partial(match, name=name) for name in ("match_any_sync", "match_all_sync")},
     **{name: partial(bits_of, work=work) for name, work in _BITS.items()},
     "brev": partial(bits_of, work=lambda bits, size: int(f"{bits:0{size}b}"[::-1], 2), kind=None),
     "activemask": lambda state, line: _packed(state.mask.bits),
@@ -324,13 +309,12 @@ _FUNCTIONS: dict[str, Code] = {
 _HALF: dict[str, Code] = {
     "hadd": np.add, "hsub": np.subtract, "hmul": np.multiply, "hdiv": np.divide, "hneg": np.negative,
     "habs": np.absolute, "hmax": np.maximum, "hmin": np.minimum, "heq": np.equal, "hne": np.not_equal,
-    "hgt": np.greater, "hge": np.greater_equal, "hlt": np.less, "hle": np.less_equal, "hsqrt": np.sqrt,
-    "hsin": np.sin, "hcos": np.cos, "hlog2": np.log2, "hlog10": np.log10, "hexp2": np.exp2,
-    "hexp10": lambda a: np.power(np.float64(10), a).astype(np.float16), "hrcp": np.reciprocal,
-    "hrsqrt": lambda a: (1 / np.sqrt(a)).astype(np.float16), "htanh": np.tanh,
-    "hexp": np.exp, "hlog": np.log, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hrint": np.rint,
+    "hgt": np.greater, "hge": np.greater_equal, "hlt": np.less, "hle": np.less_equal, "hrcp": np.reciprocal,
+    "hexp10": lambda a: np.power(np.float16(10), a), "hrsqrt": lambda a: (1 / np.sqrt(a)).astype(np.float16),
     "hfma": lambda a, b, c: (np.asarray(a, np.float64) * b + c).astype(np.float16)[()],
 }  # fmt: skip
+_PLAIN = "sqrt", "sin", "cos", "log2", "log10", "exp2", "exp", "log", "floor", "ceil", "trunc", "rint", "tanh"
+_HALF |= {f"h{name}": getattr(np, name) for name in _PLAIN}
 
 
 def _half(function: Code) -> Code:

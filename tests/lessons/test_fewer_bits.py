@@ -10,7 +10,7 @@ from common.catalog import catalog, codes, inputs, problems, reference
 from common.check import check
 from common.machine_code import codegen
 from common.trace import helpers
-from common.trace.hopper import layouts
+from common.trace.hopper import wgmma as layouts
 from common.trace.trace import Tracer
 
 

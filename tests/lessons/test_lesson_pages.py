@@ -15,7 +15,7 @@ from sampling import some, some_days
 from common.catalog import catalog, inputs, problems, reference
 from common.report import canvas, traces
 from common.trace import trace
-from common.trace.hopper import layouts
+from common.trace.hopper import wgmma as layouts
 
 IMPLICIT, TENSOR, HOPPER, TRAINING = "05_implicit_gemm", "06_tensor_cores", "07_hopper", "08_training"
 DRAWN = sorted(path.parents[1].name for path in catalog.LESSONS.glob("*/figures/draw.py"))

@@ -17,7 +17,7 @@ from common.catalog import catalog, inputs, problems, reference
 from common.check import check, tasks
 from common.run import child
 from common.run.messages import Check
-from common.trace.hopper import layouts
+from common.trace.hopper import tma, wgmma
 from lessons.toolkit import hopper
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -165,10 +165,10 @@ ROUNDED = {  # as an H200 does
 
 
 def test_ties_are_rounded_to_even():
-    found = layouts.nearest_tf32(np.array([*ROUNDED], np.uint32).view(np.float32)).view(np.uint32)
+    found = tma.nearest_tf32(np.array([*ROUNDED], np.uint32).view(np.float32)).view(np.uint32)
     assert [hex(value) for value in found] == [hex(value) for value in ROUNDED.values()]
     not_numbers = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
-    assert np.isnan(layouts.nearest_tf32(not_numbers)).all()
+    assert np.isnan(tma.nearest_tf32(not_numbers)).all()
 
 
 COPIED = BODIES["copied"]
@@ -188,9 +188,9 @@ def test_ties_are_rounded_to_even_as_they_are_copied(write):
 
 @pytest.mark.parametrize(("row", "mask"), [(128, 7), (64, 3), (32, 1)])
 def test_a_tile_is_swizzled_as_wide_as_its_rows_and_a_descriptor_finds_it(row, mask):
-    descriptor = layouts.Descriptor.of(int(layouts.encoded(2048, 0, 8 * row)))
+    descriptor = wgmma.Descriptor.of(int(wgmma.encoded(2048, 0, 8 * row)))
     assert (descriptor.swizzle, descriptor.wrong(2)) == (row, "")
-    places = layouts.operand(16, row // 2, 2, descriptor)
+    places = wgmma.operand(16, row // 2, 2, descriptor)
     r, piece = np.ogrid[:16, : row // 16]
     address = 2048 + r * row + piece * 16
     np.testing.assert_array_equal(2 * places[:, ::8], address ^ ((address >> 7) & mask) << 4)

@@ -36,7 +36,7 @@ from small_kernels import BODIES
 from common.catalog import catalog, problems
 from common.report import traces
 from common.trace import trace
-from common.trace.hopper import layouts, mbarriers, tiles
+from common.trace.hopper import mbarriers, tiles, wgmma
 from lessons.toolkit.maps import Maps
 
 ROOT = Path(__file__).parents[2]
@@ -434,19 +434,19 @@ def test_lanes_hand_over_what_their_warp_did_only_after_a_syncwarp():
 @pytest.mark.parametrize(("swizzle", "seen"), [(128, True), (64, True), (32, True)])
 def test_only_b_along_k_may_begin_at_any_row(swizzle, seen):
     for row in range(9):
-        found = layouts.Descriptor.of(int(layouts.encoded(8192 + row * swizzle, 0, 8 * swizzle)))
+        found = wgmma.Descriptor.of(int(wgmma.encoded(8192 + row * swizzle, 0, 8 * swizzle)))
         assert bool(found.wrong(8)) == (row % 8 > 0)
         assert bool(found.wrong(8, any_row=True)) == (row % 8 > 0 and not seen)
         assert "stride" in found._replace(stride=4 * swizzle, start=8192).wrong(8, any_row=True)
 
 
 def test_a_descriptor_is_read_field_by_field():
-    bits = int(layouts.encoded(0x2400, 8192, 1024))
-    assert layouts.Descriptor.of(bits) == (0x2400, 8192, 1024, 128)
-    assert layouts.Descriptor.of(int(layouts.encoded(0, 0, 512))).swizzle == 64
-    assert layouts.Descriptor.of(int(layouts.encoded(0, 0, 256))).swizzle == 32
-    assert "in row 2 of a group" in layouts.Descriptor.of(int(layouts.encoded(256, 0, 1024))).wrong(8)
-    assert "names no swizzle" in layouts.Descriptor.of(0).wrong(1)
+    bits = int(wgmma.encoded(0x2400, 8192, 1024))
+    assert wgmma.Descriptor.of(bits) == (0x2400, 8192, 1024, 128)
+    assert wgmma.Descriptor.of(int(wgmma.encoded(0, 0, 512))).swizzle == 64
+    assert wgmma.Descriptor.of(int(wgmma.encoded(0, 0, 256))).swizzle == 32
+    assert "in row 2 of a group" in wgmma.Descriptor.of(int(wgmma.encoded(256, 0, 1024))).wrong(8)
+    assert "names no swizzle" in wgmma.Descriptor.of(0).wrong(1)
 
 
 # --- the pipeline over time ---

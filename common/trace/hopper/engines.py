@@ -12,9 +12,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
 
@@ -25,7 +25,7 @@ from common.trace import races
 from common.trace.cost import WARP
 from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import Pipeline, on_engines
-from common.trace.hopper.tiles import WARPGROUP, Clocks, Groups, Tiles
+from common.trace.hopper.tiles import STORE, WARPGROUP, WGMMA, Clocks, Groups, Tiles
 from common.trace.intrinsics import one_number
 from common.trace.shared import Local, shared_memory
 from common.trace.state import BARRIER, Mask, State
@@ -49,12 +49,12 @@ class SplitError(RuntimeError):
 
 @dataclass(eq=False)
 class Wait:
-    """Why lanes of a team do not go on: for ``phases`` of barriers that count (mbarriers.Barrier), each of a parity;
-    without any, at a barrier of the block, or ``of_cluster``, that all teams which it concerns come to."""
+    """Why lanes of a team do not go on: they are ``at`` a barrier of the "block" or the "cluster", which all teams
+    that it concerns come to; or wait for "phases" of barriers that count (mbarriers.Barrier), each of a parity."""
 
     line: int
     mask: Mask
-    of_cluster: bool
+    at: str
     phases: Sequence[tuple[Any, int]]
     passed: bool = False
 
@@ -63,15 +63,6 @@ class Wait:
 
     def over(self) -> bool:
         return not self.left() if self.phases else self.passed
-
-    def tell(self, state: State) -> None:
-        """Report that it never ends."""
-        array, lanes, what = "", self.mask.bits, "cluster_sync" if self.of_cluster else "barrier of the block"
-        text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
-        for barrier, parity in self.left()[:1]:
-            array, lanes = barrier.name, lanes & (state.block_number == barrier.block)
-            text = f"the phase of parity {parity} of {array} is never complete: {barrier.lacks()}"
-        state.fault("deadlock", self.line, array, text, lanes, lane=int(np.argmax(lanes)))
 
 
 class _LeftError(BaseException):
@@ -85,31 +76,8 @@ class Team:
         self.station, self.warpgroup = station, warpgroup
         self.wait: Wait | None = None
         self.kept: dict[str, Any] = dict(zip(_OWN, (lanes, lanes, lanes, 0, 0, [], 0), strict=True))
-        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
-        self.work: Future[None] | None = None
-        self._leaving = False
-
-    def go_on(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        if self.work is None:
-            self.work = pool.submit(work)
-            self.work.add_done_callback(lambda _: self._theirs.release())
-        else:
-            self._mine.release()
-        self._theirs.acquire()
-        if self.work.done():
-            self.work.result()
-
-    def pause(self) -> None:
-        self._theirs.release()
-        self._mine.acquire()
-        if self._leaving:
-            raise _LeftError
-
-    def leave(self) -> None:
-        if self.work is not None:
-            self._leaving = True
-            self._mine.release()
-            self.work.exception()  # waits
+        self.over = False
+        self.turn: SimpleQueue[bool] = SimpleQueue()  # is it to go on, or to leave
 
 
 class Teams:
@@ -117,6 +85,7 @@ class Teams:
         """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough."""
         self.state, self.split = state, split
         self.now: Team | None = None
+        self._back: SimpleQueue[BaseException | None] = SimpleQueue()  # a team waits, or has ended, with its error
         self.all: list[Team] = []
         thread, ranks = state.lane_numbers % state.lanes_per_block, state.ranks[state.block_number]
         group = np.zeros_like(thread) if together else thread // WARPGROUP
@@ -129,47 +98,59 @@ class Teams:
 
     def run(self, work: Callable[[], None]) -> None:
         """Let every team do the work. Raises StuckError, and what a team raises."""
-
-        def quietly() -> None:
-            with np.errstate(all="ignore"):
-                work()
-
         own = vars(self.state)
         before = {name: own[name] for name in _OWN}
-        with ThreadPoolExecutor(len(self.all)) as pool:
-            try:
-                self._take_turns(pool, quietly)
-            finally:
-                self.now = None
-                for team in self.all:
-                    team.leave()
-                own.update(before)
+        for team in self.all:
+            threading.Thread(target=self._work, args=(team, work), daemon=True).start()
+        try:
+            self._take_turns()
+        finally:
+            self.now = None
+            for team in self.all:
+                if not team.over:
+                    team.turn.put(False)
+                    self._back.get()
+            own.update(before)
 
-    def _take_turns(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    def _take_turns(self) -> None:
         turn, own = 0, vars(self.state)
-        while live := [team for team in self.all if team.work is None or not team.work.done()]:
+        while live := [team for team in self.all if not team.over]:
             ready = [team for team in live if team.wait is None or team.wait.over()]
             if ready:
                 team = next((one for one in ready if self.all.index(one) >= turn), ready[0])
                 turn = self.all.index(team) + 1
                 team.wait, self.now = None, team
                 own.update(team.kept)
-                team.go_on(pool, work)
+                team.turn.put(True)
+                if error := self._back.get():
+                    raise error
                 team.kept = {name: own[name] for name in _OWN}
-                self.now = None
             elif not self._meet(live):
                 waits = [team.wait for team in live if team.wait is not None]
                 hurried = waits[::-1] if self.state.reversed else waits
                 if not any(barrier.deliver() for wait in hurried for barrier, _ in wait.left()):
                     raise StuckError(self._parted(live))
 
-    def wait(self, line: int, of_cluster: bool = False, phases: Sequence[tuple[Any, int]] = ()) -> None:
+    def _work(self, team: Team, work: Callable[[], None]) -> None:
+        found: BaseException | None = None
+        try:
+            if team.turn.get():
+                with np.errstate(all="ignore"):
+                    work()
+        except BaseException as error:
+            found = error
+        team.over = True
+        self._back.put(found)
+
+    def wait(self, line: int, where: str = "block", phases: Sequence[tuple[Any, int]] = ()) -> None:
         """The active lanes of the team that runs come to a :class:`Wait`, and go on when it is over."""
         assert self.now is not None
-        wait = Wait(line, self.state.mask, of_cluster, phases)
+        team, wait = self.now, Wait(line, self.state.mask, where, phases)
         if not wait.over():
-            self.now.wait = wait
-            self.now.pause()
+            team.wait = wait
+            self._back.put(None)
+            if not team.turn.get():
+                raise _LeftError
 
     def require_whole(self, line: int, name: str) -> None:
         if self.now is not None and self.now.warpgroup in self.split:
@@ -178,22 +159,19 @@ class Teams:
     def _meet(self, live: list[Team]) -> bool:
         """Let those pass a barrier of the block, or of the cluster, that all have come to; False if there is none."""
         stations = sorted({team.station for team in live})
-        blocks = [[team for team in live if team.station == station] for station in stations]
-        passed = [(teams, False) for teams in blocks if _all_at(teams, False)]
-        passed = passed or [(live, True)] * _all_at(live, True)
-        for teams, of_cluster in passed:
-            self._pass(teams, of_cluster)
+        barriers = [([team for team in live if team.station == station], "block") for station in stations]
+        barriers.append((live, "cluster"))
+        passed = [(teams, at) for teams, at in barriers if all(team.wait and team.wait.at == at for team in teams)]
+        for teams, at in passed:
+            self._pass(teams, at)
         return bool(passed)
 
-    def _pass(self, teams: list[Team], of_cluster: bool) -> None:
-        own = vars(self.state)
-        kept = {name: own[name] for name in _OWN}
-        own["waiting"] = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
+    def _pass(self, teams: list[Team], at: str) -> None:
+        self.state.waiting = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
         waits = [team.wait for team in teams if team.wait is not None]
         for line in sorted({wait.line for wait in waits}):
             self.state.mask = Mask(np.logical_or.reduce([wait.mask.bits for wait in waits if wait.line == line]))
-            self.state.engines.resume(line, of_cluster)
-        own.update(kept)
+            self.state.engines.resume(line, at)
         for wait in waits:
             wait.passed = True
 
@@ -210,17 +188,18 @@ class Teams:
         """Report the waits that never end: those of which a part has come, or else all; of copies first."""
         waits = [team.wait for team in self.all if team.wait is not None and not team.wait.over()]
         begun = [wait for wait in waits if any(one.missing < one.arrivals for one, _ in wait.left())]
-
-        def order(wait: Wait) -> tuple[bool, int]:
-            return all(one.arrived == one.expected for one, _ in wait.left()), wait.line
-
-        for wait in sorted(begun or waits, key=order):
-            wait.tell(self.state)
-
-
-def _all_at(teams: list[Team], of_cluster: bool) -> bool:
-    waits = [team.wait for team in teams]
-    return all(wait and not wait.phases and wait.of_cluster == of_cluster for wait in waits)
+        waits = sorted(begun or waits, key=lambda wait: wait.line)
+        for wait in sorted(waits, key=lambda wait: all(one.arrived == one.expected for one, _ in wait.left())):
+            array, lanes, what = (
+                "",
+                wait.mask.bits,
+                "cluster_sync" if wait.at == "cluster" else "barrier of the block",
+            )
+            text = f"{wait.mask.count} threads wait at this {what}, and others never come to it"
+            for barrier, parity in wait.left()[:1]:
+                array, lanes = barrier.name, lanes & (self.state.block_number == barrier.block)
+                text = f"the phase of parity {parity} of {array} is never complete: {barrier.lacks()}"
+            self.state.fault("deadlock", wait.line, array, text, lanes, lane=int(np.argmax(lanes)))
 
 
 class Engines:
@@ -232,20 +211,27 @@ class Engines:
         self.teams = Teams(state, split, together)
         self.order = np.random.default_rng(seed)
         self.pipeline = Pipeline(recording)
-        self.queues: defaultdict[int, Groups] = defaultdict(Groups)  # of wgmma, by the warpgroup's first lane
-        self.stores: defaultdict[int, Groups] = defaultdict(Groups)  # bulk stores, by lane
+        self.queues: dict[tuple[int, int], Groups] = {}  # of products and bulk stores, by kind and first lane
         self.barriers: dict[object, Any] = {}  # an mbarriers.Barriers, by place in the code
         self.by_column: dict[int, Any] = {}  # an mbarriers.Barrier
         self.locals: defaultdict[object, WeakSet[Local]] = defaultdict(WeakSet)  # arrays of a team's threads
         self.syncs = 0  # barriers of the cluster that have been passed
         # by line, lane and block of an arrival elsewhere: syncs by then, and the phase of a column that tells of it
         self.remote: dict[tuple[int, int, int], tuple[int, int, int]] = {}
-        self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
+        # registers that a launch of known bounds gives a thread; and by the warpgroup's first lane, and in which line
+        threads, resident = (*state.launch.bounds, 0, 0)[:2]
+        self.first = min(REGISTERS // max(resident, 1) // threads // 8 * 8, 256) if threads else 0
+        self.registers: dict[int, tuple[int, int]] = {}
 
-    def resume(self, line: int, of_cluster: bool) -> None:
+    def groups(self, kind: int, lead: int) -> Groups:
+        """Of the warpgroup from this lane on, or bulk stores of the lane."""
+        lanes = range(lead, lead + (WARPGROUP if kind == WGMMA else 1))
+        return self.queues.setdefault((kind, lead), Groups(kind, lanes))
+
+    def resume(self, line: int, at: str) -> None:
         """The active lanes, which have waited for each other at a barrier of blocks or clusters, go on."""
         state = self.state
-        if not of_cluster:
+        if at == "block":
             races.pass_barrier(state, line)
         else:
             absent = state.waiting.bits & ~state.mask.bits
@@ -254,7 +240,7 @@ class Engines:
             state.stamps = ((state.stamps >> BARRIER) + 1) << BARRIER
             self.syncs += 1
         warps = np.flatnonzero(state.mask.bits.reshape(-1, WARP).any(axis=1))
-        keys = warps * WARP // (state.lanes_per_block * (state.cluster if of_cluster else 1))
+        keys = warps * WARP // (state.lanes_per_block * (state.cluster if at == "cluster" else 1))
         for key in np.unique(keys).tolist():
             self.clocks.meet(warps[keys == key])
 
@@ -265,37 +251,52 @@ class Engines:
             self.state.fault_of(lane, "operand", line, "", text)
         return [block // cluster * cluster + rank for rank in range(cluster) if mask >> rank & 1]
 
-    def first_registers(self) -> int:
-        """What a launch of known bounds gives a thread."""
-        threads, resident = self.state.launch.bounds[:2]
-        return min(REGISTERS // max(resident, 1) // threads // 8 * 8, 256)
-
     def end(self) -> None:
-        """All threads have ended: what is under way is at fault, an arrival at a block that may have ended, and
-        registers that nobody has."""
+        """All threads have ended: what is under way, or cannot be as it was asked for, is at fault."""
         tma.end(self.state)
-        wgmma.end(self.state)
-        size, launch = self.state.lanes_per_block, self.state.launch
+        for groups in self.queues.values():
+            for number, work in groups.under_way:
+                work.left(self.state, number <= groups.committed)
+        size = self.state.lanes_per_block
         for (line, lane, block), (syncs, column, phase) in self.remote.items():
             heard = self.clocks.known[block * size : (block + 1) * size, column] >= phase
             if syncs == self.syncs and not heard.any():
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
         # what warpgroups take, others must have given: the rest of the file is nobody's
-        first = self.first_registers() if self.registers and len(launch.bounds) > 1 else 0
-        held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, size, WARPGROUP)]
-        if first and (taken := sum(held) * WARPGROUP) > first * size:
+        held = [self.registers.get(lead, (self.first, 0))[0] for lead in range(0, size, WARPGROUP)]
+        if self.registers and (taken := sum(held) * WARPGROUP) > self.first * size:
             text = f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the "
-            text += f"block has {first * size:,}: take_registers waits for ever"
+            text += f"block has {self.first * size:,}: take_registers waits for ever"
             self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
 
 
-# --- the toolkit's functions for shared memory, clusters and registers ---
+# --- the toolkit's functions for groups, shared memory, clusters and registers ---
 
-_STARTS = 1024  # bytes, on which tiles begin
-_TILES = {"half_tiles": Cast(np.float16), "float_tiles": Cast(np.float32), "word_tiles": Cast(np.int32)}
-for _name, _kind in _TILES.items():
-    on_engines(lambda state, line, kind=_kind: shared_memory(state, line, 0, kind, _STARTS), _name)
+
+def _groups(state: State, line: int, name: str) -> list[Groups]:
+    """Those of the warpgroups, or of bulk stores of the lanes, that call the function of this name."""
+    if name.startswith("wgmma"):
+        return [state.engines.groups(WGMMA, lead) for lead in wgmma.warpgroups(state, line, name)]
+    return [state.engines.groups(STORE, lane) for lane in np.flatnonzero(state.mask.bits).tolist()]
+
+
+def _commit(state: State, line: int, *, name: str) -> None:
+    for groups in _groups(state, line, name):
+        groups.committed += 1
+
+
+def _wait(state: State, line: int, pending: Value, *, name: str) -> None:
+    for groups in _groups(state, line, name):
+        groups.finish(state, one_number(state, line, name, pending))
+
+
+for _name in "wgmma_commit", "tma_commit":
+    on_engines(partial(_commit, name=_name), _name)
+for _name in "wgmma_wait", "tma_wait", "tma_wait_read":
+    on_engines(partial(_wait, name=_name), _name)
+for _name, _dtype in {"half_tiles": np.float16, "float_tiles": np.float32, "word_tiles": np.int32}.items():
+    on_engines(partial(shared_memory, shape=0, dtype=Cast(_dtype), alignment=1024), _name)
 
 
 @on_engines
@@ -310,20 +311,18 @@ def cluster_rank(state: State, line: int) -> Value:
     return np.uint32(0) if state.cluster == 1 else state.ranks[state.block_number].astype(np.uint32)
 
 
-on_engines(lambda state, line: state.engines.teams.wait(line, True), "cluster_sync")
+on_engines(lambda state, line: state.engines.teams.wait(line, "cluster"), "cluster_sync")
 
 
 def _ask(state: State, line: int, count: Value, *, name: str, sign: int) -> None:
     """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
-    number, engine, bounds = one_number(state, line, name, count), state.engines, state.launch.bounds
+    number, engine = one_number(state, line, name, count), state.engines
     if number % 8 or not 24 <= number <= 256:
         raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-    for lead in wgmma.warpgroups(state, line, name):
-        text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
-        if len(bounds) > 1:
-            held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
+    for lead in wgmma.warpgroups(state, line, name) if engine.first else ():
+        held, _ = engine.registers.get(lead, (engine.first, 0))
+        if sign * (number - held) < 0:
             text = f"{name} asks for {number} registers a thread, and each has {held}"
-        if len(bounds) < 2 or sign * (number - held) < 0:
             state.fault_of(lead, "operand", line, "", text)
         engine.registers[lead] = number, line
 

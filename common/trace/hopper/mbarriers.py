@@ -8,8 +8,8 @@ is filled, full, multiplied and free again. Its clock counts these events in one
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from common.trace.views import within
 
 on_engines = partial(intrinsic, engines=True)
 
-MOST = (1 << 20) - 1  # that a phase counts, of arrivals or of bytes
+_MOST_ARRIVALS = (1 << 20) - 1  # in a phase
 
 
 def at(value: Value, lane: int) -> int:
@@ -43,22 +43,46 @@ class Barrier:
         self.copies: list[Any] = []  # tma.Load, whose bytes count in this phase
         self.column = state.engines.clocks.column()
         state.engines.by_column[self.column] = self
-        self.made: tuple[int, int] | None = None  # by which warp, in which of its intervals
-        self.made_in = 0  # the line; 0: it was used before
+        # by which warp, in which of its intervals, in which line (0: it was used before)
+        self.made: tuple[int, int, int] | None = None
         self.published = False
         self.gathered: Ints = np.zeros(0, np.int64)  # what those know who have arrived in this phase
-        self.known: Ints = np.zeros(0, np.int64)  # what those knew who arrived in complete phases
+        self.known: Ints = np.zeros(self.column + 1, np.int64)  # what those knew who arrived in complete phases
 
     def make(self, warp: int, arrivals: int, line: int) -> None:
         self.arrivals = self.missing = arrivals
-        self.made, self.made_in, self.published = (warp, int(self.state.engines.clocks.now[warp])), line, False
+        self.made, self.published = (warp, int(self.state.engines.clocks.now[warp]), line), False
+
+    def fault(self, lane: int, line: int, text: str, cause: str = "") -> None:
+        self.state.fault_of(lane, "mbarrier", line, self.name, text, cause)
+
+    def require_usable(self, lane: int, line: int) -> None:
+        """A fault unless it is made and published, and this lane knows it."""
+        missing = "barriers that are not there"
+        if self.made is None:
+            self.fault(lane, line, f"{self.name} is used, and no barrier_init has made it", missing)
+            self.make(lane // WARP, 1, 0)
+        elif self.state.engines.clocks.known[lane, self.made[0]] < self.made[1]:
+            text = f"{self.name} is used with no barrier of the block, or the cluster, after its barrier_init"
+            self.fault(lane, line, text, missing)
+        elif not self.published:
+            self.fault(lane, line, f"{self.name} is used, and no publish_barriers follows its barrier_init", missing)
 
     def passed(self, parity: int) -> bool:
         """Is the phase of this parity complete, the last one that has it?"""
         return self.phase % 2 != parity % 2
 
-    def arrive(self, given: Ints, count: int, line: int) -> None:
-        """One of the missing arrivals, with what it hands over; it expects so many bytes more."""
+    def arrive(self, lane: int, given: Ints, count: int, line: int) -> None:
+        """An arrival, with what it hands over; it expects so many bytes more."""
+        if self.state.engines.clocks.known[lane, self.column] < self.phase:
+            text = f"an arrival at {self.name} may come in the phase before: nothing that this thread has waited for "
+            text += f"says that its {self.arrivals} arrivals, and its bytes, have come"
+            self.fault(lane, line, text)
+        if not self.missing:
+            still = f", and {self.expected - self.arrived} bytes have not" if self.expected else ""
+            came = f"all {self.arrivals} arrivals of the phase have come{still}"
+            self.fault(lane, line, f"one arrival at {self.name} is too many: {came}")
+            return
         self.expected, self.expected_in = self.expected + count, line
         self.missing -= 1
         self.gathered = joined(self.gathered, given)
@@ -73,7 +97,7 @@ class Barrier:
             load = copies[number]
             load.tiles.storage.arrive(load.places, load.values)
             self.gathered = joined(self.gathered, load.known)
-            self.arrived += load.bytes
+            self.arrived += load.values.nbytes
         self._complete()
         return True
 
@@ -82,13 +106,12 @@ class Barrier:
             return
         if self.arrived > self.expected:
             text = f"{self.arrived} bytes arrive at {self.name} in a phase that expects {self.expected}"
-            first = self.block * self.state.lanes_per_block
-            self.state.fault_of(first, "mbarrier", self.expected_in, self.name, text)
+            self.fault(self.block * self.state.lanes_per_block, self.expected_in, text)
         self.phase += 1
         if self.arrived:
-            self.state.engines.pipeline.full(self.column)
+            self.state.engines.pipeline.turn(self.column, "full")
         self.missing, self.expected, self.arrived = self.arrivals, 0, 0
-        self.known = joined(joined(self.known, self.gathered), np.zeros(self.column + 1, np.int64))
+        self.known = joined(self.known, self.gathered)
         self.known[self.column] = self.phase
         self.gathered = np.zeros(0, np.int64)
 
@@ -118,18 +141,11 @@ class Barriers:
         return list(zip(lanes.tolist(), spread(numbers, self.state.mask.bits.shape)[lanes].tolist(), strict=True))
 
 
-def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
-    """A fault unless the barrier is made and published, and this lane knows it."""
-    text = ""
-    if barrier.made is None:
-        text = f"{barrier.name} is used, and no barrier_init has made it"
-        barrier.make(lane // WARP, 1, 0)
-    elif state.engines.clocks.known[lane, barrier.made[0]] < barrier.made[1]:
-        text = f"{barrier.name} is used with no barrier of the block, or the cluster, after its barrier_init"
-    elif not barrier.published:
-        text = f"{barrier.name} is used, and no publish_barriers follows its barrier_init"
-    if text:
-        state.fault_of(lane, "mbarrier", line, barrier.name, text, "barriers that are not there")
+def _by_warp(lanes: list[int]) -> dict[int, list[int]]:
+    return {warp: list(own) for warp, own in itertools.groupby(lanes, lambda lane: lane // WARP)}
+
+
+# --- the toolkit's functions ---
 
 
 @on_engines
@@ -141,55 +157,34 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
             state.fault_of(lane, "operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}")
         waiting[bars.at(int(state.block_number[lane]), number), bit & 1].append(lane)
     for (barrier, _), lanes in waiting.items():
-        for lane in {lane // WARP: lane for lane in reversed(lanes)}.values():  # one of each warp
-            usable(state, line, barrier, lane)
+        for own in _by_warp(lanes).values():
+            barrier.require_usable(own[0], line)
     if waiting:
-        state.engines.teams.wait(line, phases=list(waiting))
+        state.engines.teams.wait(line, "phases", list(waiting))
     for (barrier, _), lanes in waiting.items():
         state.engines.clocks.acquire(lanes, barrier.known)
 
 
 def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None) -> None:
     """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
-    engine = state.engines
-    named = bars.named(line, i, "used")
-    by_warp: defaultdict[int, list[int]] = defaultdict(list)
-    for lane, _ in named:
-        by_warp[lane // WARP].append(lane)
-    given = {warp: engine.clocks.release(lanes) for warp, lanes in by_warp.items()}
+    engine, named = state.engines, bars.named(line, i, "used")
+    given = {warp: engine.clocks.release(own) for warp, own in _by_warp([lane for lane, _ in named]).items()}
     for lane, number in named:
-        blocks, expects = [int(state.block_number[lane])], at(count, lane)
+        block = int(state.block_number[lane])
+        to = [block]
         if rank is not None:
             other = at(rank, lane)
-            blocks = engine.cluster_of(blocks[0], 1 << min(other, 16) if other >= 0 else 0, line, lane)
-        for block in blocks:
-            barrier = bars.at(block, number)
-            usable(state, line, barrier, lane)
-            for text in _wrong(state, barrier, lane, expects):
-                state.fault_of(lane, "mbarrier", line, barrier.name, text)
-            if block != state.block_number[lane]:
-                engine.remote[line, lane, block] = engine.syncs, barrier.column, barrier.phase + 1
-            if barrier.missing:
-                barrier.arrive(given[lane // WARP], expects, line)
+            to = engine.cluster_of(block, 1 << other if 0 <= other <= 16 else 0, line, lane)
+        for barrier in [bars.at(target, number) for target in to]:
+            barrier.require_usable(lane, line)
+            if barrier.block != block:
+                engine.remote[line, lane, barrier.block] = engine.syncs, barrier.column, barrier.phase + 1
+            barrier.arrive(lane, given[lane // WARP], at(count, lane), line)
 
 
-def _wrong(state: State, barrier: Barrier, lane: int, count: int) -> Iterator[str]:
-    """What is wrong with one lane's arrival, which expects so many bytes more."""
-    if state.engines.clocks.known[lane, barrier.column] < barrier.phase:
-        yield (
-            f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
-            f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
-        )
-    left = barrier.expected - barrier.arrived
-    if not 0 <= left + count <= MOST or count < 0:
-        yield f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
-    if not barrier.missing:
-        still = f", and {left} bytes have not" if barrier.expected else ""
-        came = f"all {barrier.arrivals} arrivals of the phase have come{still}"
-        yield f"one arrival at {barrier.name} is too many: {came}"
-
-
-# --- the toolkit's functions ---
+on_engines(_arrive, "barrier_expect")
+on_engines(_arrive, "barrier_arrive")
+on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")
 
 
 @on_engines
@@ -202,11 +197,11 @@ def barrier_array(state: State, line: int, count: Value) -> Barriers:
 def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
     for lane, number in bars.named(line, i, "made"):
         barrier, count = bars.at(int(state.block_number[lane]), number), at(arrivals, lane)
-        text = f"{barrier.name} is to wait for {count} arrivals, which must be from 1 to {MOST}"
-        if barrier.made_in:
-            text = f"{barrier.name} is made again: it was made in line {barrier.made_in}"
-        if barrier.made_in or not 1 <= count <= MOST:
-            state.fault_of(lane, "mbarrier", line, barrier.name, text)
+        if barrier.made and barrier.made[2]:
+            barrier.fault(lane, line, f"{barrier.name} is made again: it was made in line {barrier.made[2]}")
+        elif not 1 <= count <= _MOST_ARRIVALS:
+            text = f"{barrier.name} is to wait for {count} arrivals, which must be from 1 to {_MOST_ARRIVALS}"
+            barrier.fault(lane, line, text)
         barrier.make(lane // WARP, max(count, 1), line)
 
 
@@ -216,11 +211,6 @@ def publish_barriers(state: State, line: int) -> None:
     for barrier in state.engines.by_column.values():
         if barrier.made and barrier.made[0] in warps:
             barrier.published = True
-
-
-on_engines(_arrive, "barrier_expect")
-on_engines(_arrive, "barrier_arrive")
-on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")
 
 
 # --- the pipeline over time ---
@@ -234,44 +224,30 @@ class Pipeline:
 
     def __init__(self, recording: bool) -> None:
         self.recording, self.clock = recording, 0
-        self.stages: dict[int, list[TracedSpan]] = {}  # the last span of each goes on
-        self.reads: Counter[int] = Counter()  # that are under way
+        self.stages: defaultdict[int, list[TracedSpan]] = defaultdict(list)  # the last span of each goes on
+        self.reads: Counter[int] = Counter()  # products under way that read a stage
 
-    def _begin(self, column: int, state: str, name: str, line: int) -> None:
-        self.clock += 1
-        own = self.stages.setdefault(column, [])
-        if own:
-            own[-1].end = self.clock
-        own.append(TracedSpan(name, state, self.clock, 0, line))
-
-    def filling(self, block: int, column: int, name: str, line: int) -> None:
-        begun = column in self.stages and self.stages[column][-1].state == "filling"
-        if self.recording and not block and not begun and self.clock < _MOST:
-            self._begin(column, "filling", name, line)
-
-    def full(self, column: int) -> None:
-        if (own := self.stages.get(column)) and own[-1].state == "filling":
-            self._begin(column, "full", own[-1].stage, own[-1].line)
-
-    def read(self, column: int, line: int) -> None:
-        """wgmma begins to read what was copied there."""
-        if own := self.stages.get(column):
-            if own[-1].state == "free":  # it goes on
-                own.pop()
-            elif own[-1].state != "multiplied":
-                self._begin(column, "multiplied", own[-1].stage, line)
-            self.reads[column] += 1
-
-    def multiplied(self, column: int) -> None:
-        """One product has read this stage."""
-        if own := self.stages.get(column):
-            self.reads[column] -= 1
-            if not self.reads[column]:
-                copied = next(one for one in own[::-1] if one.state == "filling")
-                self._begin(column, "free", copied.stage, copied.line)
+    def turn(self, column: int, state: str, line: int = 0, name: str = "") -> None:
+        """A stage is ``filling``, ``full``, ``multiplied`` as one more product reads it, or ``free`` as one has."""
+        own = self.stages[column]
+        before = own[-1].state if own else ""
+        self.reads[column] += {"multiplied": 1, "free": -1}.get(state, 0)
+        if state == "multiplied" and before == "free":  # it goes on
+            own.pop()
+            return
+        begins = {
+            "filling": self.recording and before != "filling" and self.clock < _MOST, "full": before == "filling",
+            "multiplied": before not in ("", "multiplied"), "free": before != "" and not self.reads[column],
+        }  # fmt: skip
+        if begins[state]:
+            self.clock += 1
+            for last in own[-1:]:
+                last.end, name = self.clock, last.stage
+            line = line or next(one.line for one in own[::-1] if one.state == "filling")
+            own.append(TracedSpan(name, state, self.clock, 0, line))
 
     def spans(self) -> list[TracedSpan]:
-        for own in self.stages.values():
+        for own in filter(None, self.stages.values()):
             own[-1].end = self.clock + 1
         return [span for own in self.stages.values() for span in own]
 

@@ -9,6 +9,7 @@ other waits for; what one lane has waited for, its warp knows by the next syncwa
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,6 @@ _NOT_FENCED = (
     "{element} is {verb}, and thread {other}, which wrote it in line {line}, calls no fence_async with a barrier "
     "behind it in between"
 )
-_FILLED_TWICE = "{element} is {verb} while the copy of line {line} to it is still under way"
 _EARLY = "{element} is {verb} while the copy of line {line} to it is under way: wait for {awaited} first"
 _UNSET = "{element}, which nothing has written, is {verb}"
 _NOT_AWAITED = (
@@ -70,12 +70,6 @@ class Clocks:
             self.known = np.pad(self.known, ((0, 0), (0, _MORE)))
         self.columns += 1
         return self.columns - 1
-
-    def done(self, kind: int, warp: int, number: int) -> Ints:
-        """What somebody knows who knows only that a warp's column of this kind has come to this number."""
-        found: Ints = np.zeros_like(self.known[0])
-        found[kind * self.warps + warp] = number
-        return found
 
     def phases(self, lane: int) -> Ints:
         """The complete phases of barriers that a lane knows of: what it begins comes after them, wherever it ends."""
@@ -145,21 +139,25 @@ class Agent(NamedTuple):
 
 
 class Groups:
-    """What one agent has begun and not waited for, the oldest first, each with its group's number."""
+    """What some ``lanes``, a warpgroup or one, have begun and not waited for, the oldest first, each with its group's
+    number: products (WGMMA) or bulk stores (STORE)."""
 
-    def __init__(self) -> None:
-        self.committed = 0
+    def __init__(self, kind: int, lanes: range) -> None:
+        self.kind, self.lanes, self.committed = kind, list(lanes), 0
         self.under_way: list[tuple[int, Any]] = []
 
     def begin(self, work: Any) -> None:
         self.under_way.append((self.committed + 1, work))
 
-    def finish(self, state: State, pending: int) -> int:
-        """Carry out all but the last ``pending`` groups; the number of the last that is done."""
-        done = self.committed - pending
+    def finish(self, state: State, pending: int) -> None:
+        """Carry out all but the last ``pending`` groups: the lanes know of it."""
+        clocks, done = state.engines.clocks, self.committed - pending
         while self.under_way and self.under_way[0][0] <= done:
             self.under_way.pop(0)[1].carry_out(state)
-        return done
+        if done > 0:
+            given: Ints = np.zeros_like(clocks.known[0])
+            given[self.kind * clocks.warps + self.lanes[0] // WARP] = done
+            clocks.acquire(self.lanes, given)
 
 
 class Tiles(Shared):
@@ -173,7 +171,7 @@ class Tiles(Shared):
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
         # by kind and warp of a block, what its threads, or the engines it has set to work, read last: number, line
-        self.readers: dict[tuple[int, int], Ints] = {}
+        self.readers: defaultdict[tuple[int, int], Ints] = defaultdict(lambda: np.zeros((2, count), np.int64))
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
@@ -181,16 +179,16 @@ class Tiles(Shared):
         clocks, who = state.engines.clocks, np.flatnonzero(lanes)
         clocks.alone |= lanes
         places = spread(at, lanes.shape)[who]
+        agent = Agent(state, view, who, line, "read" if op == "read" else "written")
         if op == "read":
-            agent = Agent(state, view, who, line, "read")
             self._written_before(agent, places)
             self._note(agent, places, ACCESS, clocks.now[who // WARP])
             return
         values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
-        agent = Agent(state, view, who, line, "written")
-        self._written_before(agent, places, changed)
-        self._read_before(agent, places, changed)
+        changing = agent._replace(lane=who[changed])
+        self._written_before(changing, places[changed])
+        self._read_before(changing, places[changed])
         self._put(places, who // WARP, clocks.now[who // WARP], who, line)
         self.stamp[places] = picked_stamps(state.stamps, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
@@ -231,7 +229,7 @@ class Tiles(Shared):
     def filled_by_engine(self, agent: Agent, places: Ints, width: int, column: int, number: int) -> None:
         """A copy to rows of a box of this width begins; it is done when that column has come to ``number``."""
         under_way = self.under_way[places]
-        self._tell("race", agent, places, under_way, _FILLED_TWICE)
+        self._tell("race", agent, places, under_way, _EARLY)
         self.rows[places], self.columns[places] = np.divmod(np.arange(len(places)), width)
         places = places[~under_way]
         self._written_before(agent, places)
@@ -250,12 +248,11 @@ class Tiles(Shared):
         nowhere = (row == _NOWHERE).any()
         row, k = (k, row) if along_n else (row, k)
         first = row[:, 0]
-        apart = (row != first[:, None]).any(axis=1) | (np.diff(k, axis=1) != 1).any(axis=1)
-        wrong = (k[1:, 0] != k[:-1, 0]) | ((first[1:] != first[:-1] + 1) & (first[1:] != 0)) | apart[1:]
-        wrong[0] |= apart[0]
+        wrong = ((row != first[:, None]) | (k != k[0, 0] + np.arange(k.shape[1]))).any(axis=1)
+        wrong[1:] |= (first[1:] != first[:-1] + 1) & (first[1:] != 0)
         if nowhere or not wrong.any():
             return ""
-        at, what = int(np.argmax(wrong)), "columns" if along_n else "rows"
+        at, what = max(int(np.argmax(wrong)) - 1, 0), "columns" if along_n else "rows"
         read, copied = f"{what} {at} and {at + 1}", f"{what} {first[at]} and {first[at + 1]} of a box"
         return f"reads as {read} what was copied as {copied}, or its k do not follow each other"
 
@@ -264,18 +261,13 @@ class Tiles(Shared):
         self.data[places] = values
         self.written[places] = True
 
-    def _tell(
-        self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, others: Ints | None = None,
-        line_of: Ints | None = None,
-    ) -> None:  # fmt: skip
-        """A fault where accesses of the agent ``met`` what ``others``, lanes, did in the lines of ``line_of``, by
-        place: what was written last, if nothing else is given."""
+    def _tell(self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, by: Any = None) -> None:
+        """A fault where accesses of the agent ``met`` what was written last, or done ``by`` lanes in lines."""
         if not met.any():
             return
         state, view, n = agent.state, agent.view, int(np.argmax(met))
         place, lane = int(places[n]), int(np.broadcast_to(agent.lane, met.shape)[n])
-        other = int(self.lane[place] if others is None else others[n])
-        line = int((self.line if line_of is None else line_of)[place])
+        other, line = (int(one[n]) for one in by or (self.lane[places], self.line[places]))
         barrier = state.engines.by_column.get(int(self.column[place]))
         text = words.format(
             element=view.element(place % self.size), verb=agent.verb, thread=state.thread_of(lane), own=agent.line,
@@ -293,13 +285,11 @@ class Tiles(Shared):
         warps = agent.lane // WARP % (agent.state.lanes_per_block // WARP)  # of their block
         numbers, of_block = (np.broadcast_to(value, places.shape) for value in (number, warps))
         for warp in np.unique(warps).tolist():
-            if (kind, warp) not in self.readers:
-                self.readers[kind, warp] = np.zeros((2, len(self.data)), np.int64)
             own = of_block == warp if np.ndim(warps) else slice(None)
-            self.readers[kind, warp][0][places[own]] = numbers[own]
-            self.readers[kind, warp][1][places[own]] = agent.line
+            number_of, line_of = self.readers[kind, warp]
+            number_of[places[own]], line_of[places[own]] = numbers[own], agent.line
 
-    def _written_before(self, agent: Agent, places: Ints, among: Bools | None = None) -> None:
+    def _written_before(self, agent: Agent, places: Ints) -> None:
         """A fault where the agent does not know that what was written last is done."""
         column = self.column[places]
         if not len(places) or column.max() < 0:
@@ -308,8 +298,6 @@ class Tiles(Shared):
         if agent.row is None:  # threads of one warp, with no syncwarp between
             unsynced = (column == agent.lane // WARP) & (self.lane[places] != agent.lane)
             met |= unsynced & (self.stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
-        if among is not None:
-            met &= among
         if not met.any():
             return
         by_threads = column < agent.state.engines.clocks.warps
@@ -319,7 +307,7 @@ class Tiles(Shared):
             met &= by_threads
         self._tell("race", agent, places, met, _MET % "written by thread {other}")
 
-    def _read_before(self, agent: Agent, places: Ints, among: Bools | None = None) -> None:
+    def _read_before(self, agent: Agent, places: Ints) -> None:
         """A fault where the agent does not know that reads of what it overwrites are done."""
         numbers = np.array([number_of[places] for number_of, _ in self.readers.values()])
         if not numbers.any():
@@ -328,10 +316,6 @@ class Tiles(Shared):
         warps = agent.state.engines.clocks.warps
         first_column = np.array([kind * warps + warp for kind, warp in self.readers])
         late = numbers > agent.known(first_column[:, None] + first_warp)
-        if among is not None:
-            late &= among
-        if not late.any():
-            return
         for ((kind, warp), (_, line_of)), met in zip(self.readers.items(), late, strict=True):
-            others = (first_warp + warp) * WARP
-            self._tell("race", agent, places, met, _MET % _READERS[kind], others, line_of)
+            by = (first_warp + warp) * WARP, line_of[places]
+            self._tell("race", agent, places, met, _MET % _READERS[kind], by)

@@ -1,13 +1,13 @@
 """wgmma: four warps multiply tiles of shared memory that descriptors name, into registers that they may not touch.
 
-Fields of a descriptor and places of elements are those of the PTX ISA, "Asynchronous Warpgroup Level Matrix
-Multiply-Accumulate Instructions: Matrix Descriptor Format", with a swizzle of 128, 64 or 32 bytes.
+Bits and orders are those of the PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions:
+Matrix Descriptor Format" and "Tensors" (swizzles of 128, 64 and 32 bytes). Addresses are bytes from the beginning of
+a block's tiles, which lie on a 1024-byte boundary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,19 +16,88 @@ from numpy.typing import NDArray
 from common.catalog import codes
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
-from common.trace.hopper import layouts
-from common.trace.hopper.layouts import Descriptor, encoded
 from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent
 from common.trace.intrinsics import one_number
 from common.trace.state import Mask, State
-from common.trace.values import FLOAT32, Value, spread
-from common.trace.views import View, as_offset
+from common.trace.values import FLOAT32, Value
+from common.trace.views import View
 
+ROW = 128  # bytes of a row of a tile with the widest swizzle; bytes that shared memory delivers at a time
+UNIT = 16  # bytes that stay together
+ATOM = 8 * ROW  # after so many bytes the swizzle repeats
 ROWS = 64  # of A, and of the sums
-_WAVEFRONT = 128  # bytes that shared memory delivers at a time
+KEPT = 14  # bits of the largest addend that a sum of e4m3 keeps
+_SPANS = {1: 128, 2: 64, 3: 32}  # bytes of a row, by the descriptor's field
+_THREAD = np.arange(WARPGROUP)
 
-_T = np.arange(WARPGROUP)
+
+# --- where operands lie ---
+
+
+def swizzled(address: Any, span: int = ROW) -> Any:
+    """Where the swizzle of so many bytes puts the byte of this address."""
+    return address ^ ((address >> 7) & (span // UNIT - 1)) << 4
+
+
+class Descriptor(NamedTuple):
+    """The fields: bytes from the beginning of shared memory, of the offsets, and of the swizzle's rows."""
+
+    start: int
+    leading: int
+    stride: int
+    swizzle: int  # 0: none
+
+    @staticmethod
+    def of(bits: int) -> Descriptor:
+        start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
+        return Descriptor(start, leading, stride, _SPANS.get(bits >> 62 & 3, 0))
+
+    def wrong(self, groups: int, any_row: bool = False) -> str:
+        """What no operand of so many groups of eight rows may have, in words; or nothing. ``any_row``: it may begin
+        in the middle of a group, as B along k was seen to do on an H200 and an H100; of others this is not known."""
+        if not self.swizzle:
+            return "names no swizzle, and tiles have one"
+        whole = 8 * self.swizzle
+        if self.start % whole >= self.swizzle and not any_row:
+            return f"begins at byte {self.start}, in row {self.start % whole // self.swizzle} of a group of eight"
+        if groups > 1 and (self.stride < whole or self.stride % whole):
+            return f"has a stride of {self.stride} bytes, and eight rows of {self.swizzle} bytes take {whole}"
+        return ""
+
+
+def encoded(start: Any, leading: Any, stride: Any) -> Any:
+    """The bits of a descriptor whose offsets are given in bytes; the swizzle is that of rows of stride / 8 bytes."""
+    rows = np.asarray(stride).astype(np.int64)
+    found = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64) << np.uint64(62)
+    for value, low in ((start, 0), (leading, 16), (stride, 32)):
+        part = (np.asarray(value).astype(np.uint64) >> np.uint64(4)) & np.uint64(0x3FFF)
+        found = found | part << np.uint64(low)
+    return found[()]
+
+
+@lru_cache(maxsize=512)
+def operand(rows: int, columns: int, itemsize: int, at: Descriptor) -> Ints:
+    """Elements (row, k) of a K-major operand, with k no wider than the swizzle; or (k, n) of one whose rows run along
+    n, in panels as wide as the swizzle."""
+    row, column = np.arange(rows)[:, None], np.arange(columns)[None]
+    panel, byte = np.divmod(column * itemsize, at.swizzle)
+    address = at.start + panel * at.leading + row // 8 * at.stride + row % 8 * at.swizzle + byte
+    return np.asarray(swizzled(address, at.swizzle) // itemsize)
+
+
+@on_engines
+def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Value, stride: Value) -> Value:
+    start = values.mul(offset, tiles.dtype.itemsize)
+    for name, value in (("address", start), ("leading", leading), ("stride", stride)):
+        numbers = np.broadcast_to(np.asarray(value).astype(np.int64), state.mask.bits.shape)
+        wrong = (numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18)
+        text = f"{name} is {state.first(numbers, wrong)} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
+        state.fault("descriptor", line, tiles.name, text, wrong)
+    return encoded(start, leading, stride)
+
+
+# --- instructions ---
 
 
 class Form(NamedTuple):
@@ -44,38 +113,39 @@ class Form(NamedTuple):
     sparse: bool = False  # of every four values of A two are kept
 
 
-F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
+HALF, INT32 = np.dtype(np.float16), np.dtype(np.int32)
 E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=codes.E4M3)
-INT32 = np.dtype(np.int32)
-_IN_TILES = (  # with A in tiles alone
-    E4M3, Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16),
-    Form("wgmma_sp_f16", 32, np.dtype(np.float16), sparse=True),
-)  # fmt: skip
+F16 = Form("wgmma_f16", 16, HALF)
 _BOTH = (  # with A in tiles, or in registers
-    F16, Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True), Form("wgmma_tf32", 8, FLOAT32),
+    F16, Form("wgmma_f16_rows", 16, HALF, rows=True), Form("wgmma_tf32", 8, FLOAT32),
     Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8)),
+)  # fmt: skip
+_FORMS = (
+    E4M3, Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16), Form("wgmma_sp_f16", 32, HALF, sparse=True), *_BOTH,
+    *(form._replace(name=f"{form.name}_registers", registers=True) for form in _BOTH),
 )  # fmt: skip
 
 
 class Sums:
-    """What a warpgroup holds of the 64 x N sums, on its way: registers of ``view``."""
+    """The 64 x N sums of a warpgroup that products are being added to; they are registers of ``view``."""
 
     def __init__(self, product: Product, view: View, registers: range) -> None:
         state, lead = product.state, product.lead
         self.view, self.storage, self.registers = view, view.storage, registers
         self.line, self.lead, self.open = product.line, lead, 0
         self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
-        self.matrix = np.zeros((ROWS, product.columns), view.dtype)
+        self.matrix = np.zeros((ROWS, 2 * len(registers)), view.dtype)
         r = np.arange(len(registers))[:, None]  # rows and columns of the registers' elements: (register, thread)
-        self.places = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (r % 4 // 2), 8 * (r // 4) + 2 * (_T % 4) + r % 2
+        rows = 16 * (_THREAD // WARP) + _THREAD % WARP // 4 + 8 * (r % 4 // 2)
+        self.places = rows, 8 * (r // 4) + 2 * (_THREAD % 4) + r % 2
         if product.add:  # else what they hold is not read
             whole, state.mask = state.mask, self.mask
-            values = [view.storage.value_at(state, view, register, self.line) for register in registers]
+            held = [self.storage.value_at(state, view, register, self.line) for register in registers]
             state.mask = whole
-            self.matrix[self.places] = _of_lanes(state, values, lead)
+            self.matrix[self.places] = helpers.by_lane(state, held)[lead : lead + WARPGROUP].T
         for register in registers:
-            view.storage.lacking[register] = view.storage.lacking.get(register, state.none.bits) | self.mask.bits
-        view.storage.flight.append(self)
+            self.storage.lacking[register] = self.storage.lacking.get(register, state.none.bits) | self.mask.bits
+        self.storage.flight.append(self)
 
     def land(self, state: State) -> None:
         storage = self.storage
@@ -92,18 +162,12 @@ class Sums:
                 storage.fenced[register] = storage.values[register]
 
 
-def _of_lanes(state: State, values: list[Value], lead: int) -> NDArray[Any]:
-    """Values of all lanes as those of a warpgroup have them: (value, thread)."""
-    size = len(state.lane_numbers)
-    return np.array([spread(value, (size,))[lead : lead + WARPGROUP] for value in values])
-
-
 def warpgroups(state: State, line: int, name: str) -> list[int]:
     """The first lanes of the warpgroups that come here whole; the others are at fault."""
-    size, total = state.lanes_per_block, len(state.lane_numbers)
-    found = []
-    for lead in (block + at for block in range(0, total, size) for at in range(0, size, WARPGROUP)):
-        active = state.mask.bits[lead : min(lead + WARPGROUP, lead // size * size + size)]
+    size, found = state.lanes_per_block, []
+    for block, first in np.ndindex(state.blocks_at_once, -(-size // WARPGROUP)):
+        lead = block * size + first * WARPGROUP
+        active = state.mask.bits[lead : min(lead + WARPGROUP, (block + 1) * size)]
         if len(active) == WARPGROUP and active.all():
             found.append(lead)
         elif active.any():
@@ -113,122 +177,138 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
     return found
 
 
-@dataclass
 class Product:
-    """One instruction of the warpgroup from the lane ``lead`` on; A is in tiles, or in ``frag`` from j on."""
+    """One instruction of the warpgroup from the lane ``lead`` on; ``asked``: its arguments by name."""
 
-    state: State
-    line: int
-    form: Form
-    tiles: View
-    columns: int
-    lead: int
-    add: bool = True  # or does it take the place of the sums
-    words: Any = None  # of the warpgroup's lanes: where the kept values of a sparse A belong
-    half: int = 0  # which of the lanes say so
-    frag: View | None = None
-    j: int = 0
-    held: list[Value] = field(default_factory=list)  # in these registers
-    stages: list[int] = field(default_factory=list)  # of the pipeline, that it reads
+    def __init__(self, state: State, line: int, form: Form, lead: int, asked: dict[str, Any]) -> None:
+        self.state, self.line, self.form, self.lead, self.asked = state, line, form, lead, asked
+        self.tiles: View = asked["tiles"]
+        self.add = bool(self._same(asked["add"], "answers to whether it adds"))
+        self.sums: Any = None
+        self.places: dict[str, Ints] = {}  # of the operands in tiles, by row, or column, and k
+        self.held: list[Value] = []  # A, where it is in registers
+        self.stages: list[int] = []  # of the pipeline, that it reads
 
-    def fault(self, kind: str, array: str, text: str) -> None:
+    def _fault(self, kind: str, array: str, text: str) -> None:
         self.state.fault(kind, self.line, array, text, lane=self.lead, count=WARPGROUP)
 
-    def same(self, value: Value, what: str = "descriptors") -> int:
+    def _same(self, value: Value, what: str = "descriptors") -> int:
         """A number that all threads of the warpgroup must agree on."""
         if np.ndim(value) == 0:
             return int(value)
         own = value[self.lead : self.lead + WARPGROUP]
         if (own != own[0]).any():
-            self.fault("warp-sync", "", f"{self.form.name}: threads of a warpgroup name different {what}")
+            self._fault("warp-sync", "", f"{self.form.name}: threads of a warpgroup name different {what}")
         return int(own[0])
 
-    def operand(self, side: str, value: Value) -> Ints | None:
-        """The operand's elements among all blocks' tiles; None, and a fault, where the descriptor is wrong."""
-        form, found = self.form, Descriptor.of(self.same(value))
-        size, along_n = form.dtype.itemsize, side == "B" and form.rows
+    def _find(self, side: str, rows: int) -> None:
+        """Find the operand's elements among all blocks' tiles; a fault where its descriptor is wrong."""
+        form, found = self.form, Descriptor.of(self._same(self.asked[side.lower()]))
+        along_n, storage = side == "B" and form.rows, self.tiles.storage
         depth = form.depth // 2 if side == "A" and form.sparse else form.depth
-        rows = ROWS if side == "A" else self.columns
-        text = found.wrong((depth if along_n else rows) // 8, side == "B" and not along_n and form is F16)
+        text = found.wrong((depth if along_n else rows) // 8, side == "B" and form is F16)
         if text:
-            self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
+            self._fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             if not found.swizzle:
-                return None
-        places = layouts.operand(*((depth, rows) if along_n else (rows, depth)), size, found)
-        places = places.T if side == "B" and not along_n else places
-        last, storage = int(places.max()), self.tiles.storage
+                return
+        extents = (depth, rows) if along_n else (rows, depth)
+        places = operand(*extents, form.dtype.itemsize, found)
+        last = int(places.max())
         if last >= storage.size:
             text = f"{self.tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
-            self.fault("outside", self.tiles.name, text)
-            return None
-        return np.asarray(places + int(self.state.block_number[self.lead]) * storage.size)
-
-    def require_fenced(self, view: View, first: int, count: int) -> None:
-        """A fault if the threads have set the registers since their last wgmma_fence."""
-        storage = view.storage
-        if any(sums.lead == self.lead and first in sums.registers for sums in storage.flight):
+            self._fault("outside", self.tiles.name, text)
             return
-        now, then = storage.values[first : first + count], storage.fenced
-        if then is None or any(a is not b for a, b in zip(now, then[first : first + count], strict=True)):
+        places = places + int(self.state.block_number[self.lead]) * storage.size
+        self.places[side] = places.T if along_n else places
+
+    def _require_fenced(self, view: View, registers: range) -> None:
+        """A fault if the threads have set the registers since their last wgmma_fence."""
+        now, then = view.storage.values, view.storage.fenced
+        if any(sums.lead == self.lead and registers.start in sums.registers for sums in view.storage.flight):
+            return
+        if then is None or any(now[r] is not then[r] for r in registers):
             text = f"{view.name} is set by its threads, and no wgmma_fence follows before wgmma takes it"
-            self.fault("wgmma-order", view.name, text)
+            self._fault("wgmma-order", view.name, text)
 
-    def begin(self, acc: View, registers: range, a: Ints | None, b: Ints) -> None:
+    def begin(self, acc: View, registers: range) -> None:
         """Add to the sums that are on their way already, or to those that the registers hold."""
-        own = [one for one in acc.storage.flight if one.lead == self.lead and set(registers) & set(one.registers)]
-        same = [one for one in own if one.registers == registers]
-        if own and not same:
-            text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
-            self.fault("wgmma-order", acc.name, text)
-        self.a, self.b, self.sums = a, b, same[0] if same else Sums(self, acc, registers)
-        engines, tiles = self.state.engines, self.tiles.storage
-        queue = engines.queues[self.lead]
-        row = engines.clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
-        agent = Agent(self.state, self.tiles, self.lead, self.line, "read by wgmma", row)
-        for side, places, along_n in (("A", a, False), ("B", b.T, self.form.rows)):
-            if places is None:
-                continue
-            if text := tiles.misread(places, along_n):
-                self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
-            flat = places.reshape(-1)
-            self.stages.append(int(tiles.column[flat[0]]))
-            engines.pipeline.read(self.stages[-1], self.line)
-            tiles.read_by_engine(agent, flat, WGMMA, queue.committed + 1)
+        state, form, tiles = self.state, self.form, self.tiles.storage
+        if form.registers:
+            frag, count = self.asked["frag"], ROWS * form.depth // WARPGROUP
+            self.fragment = range(self.asked["j"], self.asked["j"] + count)
+            self._require_fenced(frag, self.fragment)
+            self.held = [frag.storage.value_at(state, frag, r, self.line) for r in self.fragment]
+        else:
+            self._find("A", ROWS)
+        self._find("B", 2 * len(registers))
+        if len(self.places) < (1 if form.registers else 2):
+            return
+        self._require_fenced(acc, registers)
+        flight = (one for one in acc.storage.flight if one.lead == self.lead and one.registers == registers)
+        self.sums = next(flight, None) or Sums(self, acc, registers)
+        clocks, groups = state.engines.clocks, state.engines.groups(WGMMA, self.lead)
+        known = clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
+        agent = Agent(state, self.tiles, self.lead, self.line, "read by wgmma", known)
+        for side, places in self.places.items():
+            if text := tiles.misread(places, side == "B" and form.rows):
+                self._fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
+            self.stages.append(int(tiles.column[places[0, 0]]))
+            state.engines.pipeline.turn(self.stages[-1], "multiplied", self.line)
+            tiles.read_by_engine(agent, places.reshape(-1), WGMMA, groups.committed + 1)
         self.sums.open += 1
-        queue.begin(self)
+        groups.begin(self)
 
-    def _fragment(self, frag: View) -> NDArray[Any]:
+    def _of_registers(self) -> NDArray[Any]:
         """A, of all four warps, from the registers that hold it."""
-        now, depth = frag.storage.values[self.j : self.j + len(self.held)], self.form.depth
-        if any(a is not b for a, b in zip(now, self.held, strict=True)):
+        frag, depth = self.asked["frag"], self.form.depth
+        if any(frag.storage.values[r] is not held for r, held in zip(self.fragment, self.held, strict=True)):
             text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
-            self.fault("wgmma-order", frag.name, text)
-        places = helpers.K16.a if depth == helpers.K16.depth else helpers.K8.a
-        values = list(_of_lanes(self.state, self.held, self.lead))
-        matrices = helpers.whole(values, places, (16, depth), WARPGROUP)  # one for each warp
-        return matrices.reshape(ROWS, depth).astype(self.form.dtype)
+            self._fault("wgmma-order", frag.name, text)
+        places = (helpers.K16 if depth == helpers.K16.depth else helpers.K8).a
+        held = helpers.by_lane(self.state, self.held)[self.lead : self.lead + WARPGROUP]
+        return helpers.whole(held, places, (16, depth)).reshape(ROWS, depth).astype(self.form.dtype)
 
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
         form, data, sums = self.form, self.tiles.storage.data, self.sums
-        left, right = self._fragment(self.frag) if self.frag else data[self.a], data[self.b]
+        left, right = self._of_registers() if form.registers else data[self.places["A"]], data[self.places["B"]]
         if form.packed:
-            left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
+            left, right = left.view(form.packed), right.view(form.packed)
         elif form.sparse:
+            words = helpers.by_lane(state, [self.asked["places"]])[self.lead : self.lead + WARPGROUP]
             kept = left.astype(np.float64).reshape(-1, 16, 16)
-            left = helpers.unpacked(kept, self.words, self.half).reshape(ROWS, -1)
+            left = helpers.unpacked(kept, words, self.asked["half"]).reshape(ROWS, -1)
         elif form.dtype == FLOAT32:
             left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         before = sums.matrix if self.add else np.zeros_like(sums.matrix)
         # products are exact in float64; the hardware adds them in an order of its own
-        left, right = codes.values(left), codes.values(right)
-        added = layouts.cut_sums(before, left, right) if form is E4M3 else before + np.matmul(left, right)
+        left, right = codes.values(left), codes.values(right).T
+        added = cut_sums(before, left, right) if form is E4M3 else before + np.matmul(left, right)
         sums.matrix[:] = helpers.summed(added, form.sums)
         sums.open -= 1
         if not sums.open:
             sums.land(state)
         for column in self.stages:
-            state.engines.pipeline.multiplied(column)
+            state.engines.pipeline.turn(column, "free")
+
+    def left(self, state: State, committed: bool) -> None:
+        """Its threads have ended, and not waited for it."""
+        what = "wgmma_wait" if committed else "wgmma_commit and no wgmma_wait"
+        text = f"wgmma is still under way when its threads end: no {what} comes after it"
+        state.fault_of(self.lead, "wgmma-order", self.line, self.sums.view.name, text, "no wait for wgmma")
+
+
+def cut_sums(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """Sums, and products of e4m3 added to them, as one instruction adds: each brought to the exponent of the largest,
+    and cut off where the largest has 14 bits."""
+    finest = np.min(np.abs(left[left != 0]), initial=1.0) * np.min(np.abs(right[right != 0]), initial=1.0)
+    bound = np.abs(sums).max() + left.shape[1] * np.abs(left).max() * np.abs(right).max()
+    if bound < 2**13 * finest and all((part == np.rint(part)).all() for part in (sums, left, right)):
+        return np.asarray(sums + left @ right)
+    products = left[:, :, None] * right[None]
+    largest = np.maximum(np.abs(sums), np.abs(products).max(axis=1))
+    last = np.ldexp(1.0, np.frexp(largest)[1] - KEPT)
+    return np.asarray((np.trunc(products / last[:, None]).sum(axis=1) + np.trunc(sums / last)) * last)
 
 
 def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: Form, **named: Any) -> None:
@@ -236,44 +316,32 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
     the product takes the sums' place."""
     names = [*(("frag", "j", "tiles") if form.registers else ("tiles", "a")), "b", "N"]
     names += ["places", "half", "add"] if form.sparse else ["add"]
-    asked = {"add": True, "j": 0, "places": 0, "half": 0, **dict(zip(names, given, strict=False)), **named}
-    tiles, columns, first, j = asked["tiles"], int(asked["N"]), as_offset(i), as_offset(asked["j"])
-    if type(first) is not int:
-        raise state.error(line, f"{form.name} takes registers at an index known when compiling")
+    asked = {"add": True, "j": 0, "half": 0, **dict(zip(names, given, strict=False)), **named}
+    first, asked["j"], asked["half"] = (one_number(state, line, form.name, n) for n in (i, asked["j"], asked["half"]))
+    tiles, columns = asked["tiles"], int(asked["N"])
     tiles.require(state, line, form.name, "shared", form.dtype)
     acc.require(state, line, form.name, "local", form.sums)
     count = columns // 2
     if columns % 8 or not 8 <= columns <= 256 or not 0 <= first <= acc.size - count:
         raise state.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
-    registers = range(acc.start + first, acc.start + first + count)
     leads = warpgroups(state, line, form.name)
     if (ledger := state.ledger).recording and leads:
         packed = form.dtype.itemsize // form.packed.itemsize if form.packed else 1
         ledger.fma[line] += len(leads) * ROWS * columns * form.depth * packed
         held = (0 if form.registers else ROWS // 2 if form.sparse else ROWS) + columns
         size = held * form.depth * form.dtype.itemsize
-        passes = len(leads) * size // _WAVEFRONT  # swizzled rows never meet in a bank
+        passes = len(leads) * size // ROW  # swizzled rows never meet in a bank
         tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
         tally.add(len(leads), Cost(len(leads), passes, passes, len(leads)))
         for op in ("read", "write"):
             taken = Cost(len(leads) * WARPGROUP // WARP, 0, 0, 0)
-            ledger.tallies[Key(line, "local", op, acc.name, 32)].add(len(leads) * WARPGROUP * columns // 2, taken)
+            ledger.tallies[Key(line, "local", op, acc.name, 32)].add(len(leads) * WARPGROUP * count, taken)
     for lead in leads:
-        product, left = Product(state, line, form, tiles, columns, lead), None
-        if form.registers:
-            words, product.frag, product.j = ROWS * form.depth // WARPGROUP, asked["frag"], j
-            product.require_fenced(product.frag, j, words)
-            product.held = [product.frag.storage.value_at(state, product.frag, j + r, line) for r in range(words)]
-        else:
-            left = product.operand("A", asked["a"])
-        right = product.operand("B", asked["b"])
-        if right is None or (left is None and not form.registers):
-            continue
-        product.require_fenced(acc, registers.start, count)
-        product.add = bool(product.same(asked["add"], "answers to whether it adds"))
-        (product.words,) = _of_lanes(state, [asked["places"]], lead)
-        product.half = helpers.one_half(state, line, form.name, asked["half"])
-        product.begin(acc, registers, left, right)
+        Product(state, line, form, lead, asked).begin(acc, range(acc.start + first, acc.start + first + count))
+
+
+for _form in _FORMS:
+    on_engines(partial(_multiply, form=_form), _form.name)
 
 
 @on_engines
@@ -281,43 +349,5 @@ def wgmma_fence(state: State, line: int) -> None:
     """What the threads did to their registers is there for the wgmma that follow."""
     warpgroups(state, line, "wgmma_fence")
     for storage in list(state.engines.locals[state.engines.teams.now]):
-        if storage.dtype in (FLOAT32, F16.dtype, INT32):
+        if storage.dtype in (FLOAT32, HALF, INT32):
             storage.fenced = list(storage.values)
-
-
-@on_engines
-def wgmma_commit(state: State, line: int) -> None:
-    for lead in warpgroups(state, line, "wgmma_commit"):
-        state.engines.queues[lead].committed += 1
-
-
-@on_engines
-def wgmma_wait(state: State, line: int, pending: Value) -> None:
-    groups = one_number(state, line, "wgmma_wait", pending)
-    for lead in warpgroups(state, line, "wgmma_wait"):
-        clocks = state.engines.clocks
-        done = clocks.done(WGMMA, lead // WARP, state.engines.queues[lead].finish(state, groups))
-        clocks.acquire(list(range(lead, lead + WARPGROUP)), done)
-
-
-@on_engines
-def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Value, stride: Value) -> Value:
-    start = values.mul(offset, tiles.dtype.itemsize)
-    for name, value in (("address", start), ("leading", leading), ("stride", stride)):
-        numbers = np.broadcast_to(np.asarray(value).astype(np.int64), state.mask.bits.shape)
-        wrong = (numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18)
-        text = f"{name} is {state.first(numbers, wrong)} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
-        state.fault("descriptor", line, tiles.name, text, wrong)
-    return encoded(start, leading, stride)
-
-
-for _form in (*_IN_TILES, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
-    on_engines(partial(_multiply, form=_form), _form.name)
-
-
-def end(state: State) -> None:
-    for lead, queue in state.engines.queues.items():
-        for group, product in queue.under_way:
-            what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
-            text = f"wgmma is still under way when its threads end: no {what} comes after it"
-            state.fault_of(lead, "wgmma-order", product.line, product.sums.view.name, text, "no wait for wgmma")
