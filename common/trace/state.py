@@ -247,12 +247,6 @@ class State:
     def ordinals(self, lanes: Bools | Ints) -> Ints:
         return self.lane_numbers[lanes] + self.first_ordinal
 
-    def stamps_of(self, ordinals: Ints) -> Any:
-        """The stamps that threads of the running blocks have now; of others, anything."""
-        if not isinstance(self.stamps, np.ndarray):
-            return self.stamps
-        return self.stamps.take(ordinals - self.first_ordinal, mode="clip")
-
     def here(self) -> tuple[Any, ...]:
         """The call that is being made: by function, or by the calls that lead to it where Numba writes it out."""
         return (*self.call_path, self.spot)
