@@ -225,13 +225,12 @@ class State:
         self.copies: list[Any] = []  # under way to shared memory: each a helpers.Copy
         self.groups: Any = 0  # of copies that a thread has committed
         self.tainted = None
-        self.sources: list[Any] = []  # what they read: each a views.Source
+        self.sources: dict[tuple[int, str], Any] = {}  # what they read, by line and array's name: a views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
         self.branches = 0  # since then
         self.turning = 0  # the line of the loop that was begun last
         self.refused = 0  # times in a row that a compare-and-swap has changed nothing
         self.call_path: list[Any] = []
-        self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
 
     @staticmethod
     def axes(numbers: Any, extents: Point) -> tuple[Value, Value, Value]:
