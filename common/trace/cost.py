@@ -1,12 +1,10 @@
 """What a warp's memory request costs: sectors of global memory, wavefronts of shared memory.
 
-Rules, with their sources:
-
 - Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
   C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
 - An asynchronous copy past L1 (``cp.async.cg``, 16 bytes for each lane) is served for a quarter of a warp at a time:
-  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load. Not
-  documented: inferred from counters of two convolutions, one of either kind, whose tiles' rows share pixels.
+  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load. Both
+  were inferred from counters.
 - Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
   C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
 - A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice

@@ -307,9 +307,8 @@ class Records(Global):
         return found
 
     def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int,
-        op: str = "read",
-    ) -> list[Value]:  # fmt: skip
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: Any = ""
+    ) -> Any:
         return [Record(state, view, place, wrong, line)]
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:

@@ -176,8 +176,8 @@ class Local(Storage):
         pass  # registers have no address
 
     def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
-    ) -> list[Value]:
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: Any = ""
+    ) -> Any:
         if state.ledger.recording:
             self._record(state, view, place, width, "read", line)
         if width == 1 and type(place) is int and not self.lacking and (value := self.values[place]) is not None:

@@ -39,7 +39,6 @@ class Met(NamedTuple):
     event: int
     who: Ints
     stamps: Ints
-    fence: Met | None = None  # for an atomic operation: those that had called it before
 
 
 def _met(asked: Ints, moments: Ints, others: Ints, theirs: Ints, sign: int) -> Bools:
@@ -59,10 +58,10 @@ class Log:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
         self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same, else -1
-        # By block: fences that no atomic operation has come after, atomic operations that tell others what came
-        # before, and atomic operations that may have been told.
+        # By block: fences that no atomic operation has come after; others, each with the event of the atomic operation
+        # that tells others what came before; and atomic operations that may have been told.
         self._fences: defaultdict[int, list[Met]] = defaultdict(list)
-        self.released: defaultdict[int, list[Met]] = defaultdict(list)
+        self.released: defaultdict[int, list[tuple[Met, int]]] = defaultdict(list)
         self._acquired: defaultdict[int, list[Met]] = defaultdict(list)
 
     def add(self, line: int, stamps: Any, base: int) -> int:
@@ -88,7 +87,7 @@ class Log:
                 before = _met(fence.who, fence.stamps, own, moments, 1)
                 told, left = (Met(fence.event, fence.who[one], fence.stamps[one]) for one in (before, ~before))
                 if before.any():
-                    self.released[block].append(Met(event, own, moments, told))
+                    self.released[block].append((told, event))
                 if not before.all():
                     self._fences[block].append(left)
 
@@ -121,12 +120,10 @@ class Log:
             looked = np.full(len(own), _NOBODY)
             for met in self._acquired.get(other, ()):
                 looked[_met(second[own], now[own], met.who, met.stamps, -1)] = met.event
-            for met in self.released.get(one, ()):
-                assert met.fence is not None
-                told = (met.event < looked) if one == other else (met.event <= looked)
-                told &= events[own] <= met.fence.event
+            for fence, event in self.released.get(one, ()):
+                told = (events[own] <= fence.event) & ((event < looked) if one == other else (event <= looked))
                 if told.any():
-                    found[own] |= told & _met(first[own], then[own], met.fence.who, met.fence.stamps, 1)
+                    found[own] |= told & _met(first[own], then[own], fence.who, fence.stamps, 1)
         return found
 
 
