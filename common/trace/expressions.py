@@ -181,10 +181,8 @@ class Expressions:
                 return node.id in self.ints
             case ast.UnaryOp(ast.USub(), operand) if self.narrow:
                 return self.is_int(operand)
-            case ast.BinOp(left, op, right) if self.narrow and not isinstance(op, ast.Div | ast.MatMult):
-                return self.is_int(left) and self.is_int(right)
-            case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
-                return self.is_int(left) and self.is_int(right)
+            case ast.BinOp(left, op, right) if isinstance(op, ast.Add | ast.Sub | ast.Mult) or self.narrow:
+                return self.is_int(left) and self.is_int(right) and not isinstance(op, ast.Div | ast.MatMult)
             case ast.BinOp(left, ast.FloorDiv() | ast.Mod(), ast.Constant(value)):
                 return type(value) is int and value > 0 and self.is_int(left)
         return False

@@ -20,7 +20,6 @@ from common.trace.views import Offsets, View, Wrong, beyond
 Array = NDArray[Any]
 
 _WARPS_KEPT = 4  # of one access, so that later rounds of a loop are kept, too
-POISON = 0xA5  # every byte of an integer that nothing has written
 
 
 class Storage:
@@ -222,7 +221,7 @@ def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any
 
 
 def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
-    """Memory as nobody should take it to be: NaN, or numbers far from zero."""
+    """Memory as nobody should take it to be: NaN, or integers far from zero, each byte 0xA5."""
     data = np.empty(size, dtype)
     poison(data)
     return data
@@ -233,7 +232,7 @@ def poison(data: Array) -> None:
     for name in data.dtype.names or ():
         poison(data[name])
     if kind in "iu":
-        data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0]
+        data[...] = np.frombuffer(b"\xa5" * data.dtype.itemsize, data.dtype)[0]
     elif not data.dtype.names:
         data[...] = kind == "b" or np.nan
 

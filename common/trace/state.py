@@ -171,11 +171,6 @@ class Launch:
 class State:
     """One launch of a kernel, and the blocks of it that run at once."""
 
-    mask: Mask  # the active lanes
-    waiting: Mask  # the lanes of threads that have not returned
-    stamps: Any  # barriers that a thread has passed, above BARRIER bits of its syncwarps: one number, or one per lane
-    tainted: Bools | None  # lanes that may hold what they read where nothing had written; None: no lane
-
     def __init__(self, home: str) -> None:
         """``home``: the file of the kernel, whose lines are reported."""
         self.home = home
@@ -214,14 +209,15 @@ class State:
         self.first_ordinal = self.next_ordinal
         self.next_ordinal += len(self.lane_numbers)
         self.ran.append(numbers)
-        self.mask = self.waiting = self.all
-        self.stamps = 0
+        self.mask = self.waiting = self.all  # the active lanes, and those of threads that have not returned
+        # barriers that a thread has passed, above BARRIER bits of its syncwarps: one number, or one per lane
+        self.stamps: Any = 0
         self.left = self.none.bits  # threads that had returned when their block passed its last barrier
         self.shared: dict[Any, Any] = {}  # arrays in shared memory: a View by place in the code
         self.sites: dict[Any, Any] = {}  # and of dynamic ones, by the place where a kernel asks for one
         self.copies: list[Any] = []  # under way to shared memory: each a helpers.Copy
         self.groups: Any = 0  # of copies that a thread has committed
-        self.tainted = None
+        self.tainted: Bools | None = None  # lanes that may hold what they read where nothing had written
         self.sources: dict[tuple[int, str], Any] = {}  # what they read, by line and array's name: a views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
         self.branches = 0  # since then
@@ -239,9 +235,6 @@ class State:
 
     def block_of(self, ordinal: int) -> Point:
         return self.axes(int(np.concatenate(self.ran)[ordinal // self.lanes_per_block]), self.grid)
-
-    def ordinals(self, lanes: Bools | Ints) -> Ints:
-        return self.lane_numbers[lanes] + self.first_ordinal
 
     def here(self) -> tuple[Any, ...]:
         """The call that is being made: by function, or by the calls that lead to it where Numba writes it out."""

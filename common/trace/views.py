@@ -15,7 +15,7 @@ import numpy as np
 
 from common.trace.cost import Bools, Ints
 from common.trace.state import State
-from common.trace.values import INT64, UINT64, Value, dtype_of, signed, uniform, widened
+from common.trace.values import INT64, Value, dtype_of, signed, uniform, widened
 
 Offsets = Any  # int, or an int64 per lane
 Wrong: TypeAlias = "Bools | None"  # lanes whose index is wrong; None: no lane
@@ -121,7 +121,7 @@ class View:
         """The first element of a slice, how many it has, and its step. Ends beyond the array are cut, as in NumPy."""
         ends = [None if end is None else as_offset(end) for end in (part.start, part.stop, part.step)]
         if all(end is None or type(end) is int for end in ends):
-            chosen = range(*slice(*ends).indices(extent))
+            chosen = range(extent)[slice(*ends)]
             return chosen.start, len(chosen), chosen.step
         both = (0 if ends[0] is None else ends[0]), (extent if ends[1] is None else ends[1])
         first, last = (np.clip(np.where(end < 0, end + extent, end), 0, extent) for end in both)
@@ -182,7 +182,7 @@ def as_offset(value: Value) -> Offsets:
         return value
     if value.dtype.kind not in "iub":
         raise TypeError(f"an index must be an integer, and this is {value.dtype}")
-    return value.view(INT64) if value.dtype == UINT64 else signed(widened(value))
+    return signed(widened(value))
 
 
 def within(
