@@ -184,15 +184,15 @@ class Local(Storage):
         return [self.value_at(state, view, place + v, line) for v in range(width)]
 
     def value_at(self, state: State, view: View, place: Offsets, line: int) -> Value:
-        held = [self.blank if value is None else value for value in self.values]
         sums = None
         if type(place) is int:
-            found, gap = held[place], self._gap(state, place)
+            found, gap = self.values[place], self._gap(state, place)
             if gap is None:
                 return found
-            missing = gap & state.mask.bits
+            found, missing = self.blank if found is None else found, gap & state.mask.bits
             sums = next((s for s in self.flight if place in s.registers and (s.mask.bits & missing).any()), None)
         else:
+            held = [self.blank if value is None else value for value in self.values]
             at, lane = place.clip(0, len(held) - 1), np.arange(len(place))
             found = np.stack([spread(value, place.shape) for value in held])[at, lane]
             gaps = [self._gap(state, i) for i in range(len(held))]
