@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -313,3 +314,29 @@ class Records(Global):
         own, other = Record(state, view, place, wrong, line), values[0]
         for name in self.dtype.names:
             own.store(state, name, other.load(state, name, line) if isinstance(other, Record) else other[name], line)
+
+
+class OwnRecords:
+    """Records in shared memory or of a thread: ``make`` makes a field's storage, of so many elements of a dtype."""
+
+    names = None
+
+    def __init__(self, dtype: Any, size: int, make: Callable[[int, Any], Any]) -> None:
+        self.dtype: Any = np.dtype(dtype)
+        self._size, self._make = size, make
+        self._fields: dict[str, Any] = {}
+
+    field, of_all, read, write = Records.field, Records.of_all, Records.read, Records.write
+
+    def _made(self, name: str) -> tuple[Any, int]:
+        kind = self.dtype.fields[name][0]
+        if kind.names:
+            return OwnRecords(kind, self._size, self._make), 1
+        apart = math.prod(kind.shape)
+        return self._make(self._size * apart, kind.base), apart
+
+    def settle(self, state: State, view: View, present: Bools | None) -> None:
+        for name, (storage, _) in self._fields.items():
+            if hasattr(storage, "settle"):
+                own = View(storage, view.start, view.shape, view.strides, f"{view.name}.{name}")
+                storage.settle(state, own, present)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from common.catalog import device, limits
 from common.trace import views
 from common.trace.cost import Bools, Cost, Ints, Key
-from common.trace.memory import Constant, Storage, ordered, picked, poisoned
+from common.trace.memory import Constant, OwnRecords, Storage, ordered, picked, poisoned
 from common.trace.races import Shadow
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
@@ -250,30 +251,31 @@ class Local(Storage):
 _UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in the tracer
 
 
-def _asked(state: State, line: int, shape: Any, dtype: Any) -> tuple[tuple[int, ...], Any]:
-    """The extents and the type of the elements of an array that a kernel makes."""
-    kind = np.dtype(dtype.dtype)
-    if kind.names:
-        raise state.unknown(line, "records in shared or local memory are not traced")
-    return tuple(map(int, shape if type(shape) is tuple else (shape,))), kind
+def _extents(shape: Any) -> tuple[int, ...]:
+    return tuple(map(int, shape if type(shape) is tuple else (shape,)))
 
 
 def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     """One array per place in the code, however often that is reached; the dynamic ones are all the same memory."""
-    extents, kind = _asked(state, line, shape, dtype)
+    extents, kind = _extents(shape), np.dtype(dtype.dtype)
     dynamic, bytes_asked = extents == (0,), state.launch.shared_bytes
     key = ("dynamic", kind.str) if dynamic else state.here()
     if key not in state.shared:
         static = sum(view.size * view.dtype.itemsize for key, view in state.shared.items() if key[0] != "dynamic")
         limits.require_shared(static + math.prod(extents) * kind.itemsize, bytes_asked, device.played())
         others = [view.storage for key, view in state.shared.items() if dynamic and key[0] == "dynamic"]
-        if others and state.has_engines:
+        if others and (state.has_engines or kind.names):
             raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
         size = math.prod(extents)
         if dynamic:
             extents = (bytes_asked // kind.itemsize,)
             size = max(1, -(-bytes_asked // _UNIT) * _UNIT // kind.itemsize)
-        storage = state.shared_storage(state, size, kind, alignment or (_UNIT if dynamic else kind.itemsize))
+        alignment = alignment or (_UNIT if dynamic else kind.itemsize)
+        storage: Any
+        if kind.names:
+            storage = OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))
+        else:
+            storage = state.shared_storage(state, size, kind, alignment)
         if others:  # the same bytes: who has written them is known no more
             storage.data = others[0].data.view(np.uint8).view(kind)
             for one in (storage, *others):
@@ -287,7 +289,7 @@ def _of_site(state: State, whole: View) -> View:
     """All of a block's dynamic shared memory by a name of its own."""
     if (here := state.here()) not in state.sites:
         state.sites[here] = View.of(whole.storage, whole.shape) if state.sites else whole
-        if len(state.sites) > 1 and not state.has_engines:
+        if len(state.sites) > 1 and not (state.has_engines or whole.dtype.names):
             names = Names(whole.storage.data.nbytes)
             for one in state.sites.values():
                 one.storage.names = names
@@ -296,8 +298,9 @@ def _of_site(state: State, whole: View) -> View:
 
 
 def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
-    extents, kind = _asked(state, line, shape, dtype)
-    storage = Local(state, math.prod(extents), kind)
+    extents, kind = _extents(shape), dtype.dtype
+    size, make = math.prod(extents), partial(Local, state)
+    storage = OwnRecords(kind, size, make) if kind.names else make(size, kind)
     if state.has_engines:
         state.engines.locals[state.engines.teams.now].add(storage)
     return View.of(storage, extents)

@@ -58,8 +58,8 @@ class Log:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
         self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same, else -1
-        # By block: fences that no atomic operation has come after; fences with the event of the atomic operation that
-        # tells others of them; and atomic operations that may have been told.
+        # By block: fences that no atomic operation has come after; others, each with the event of the atomic operation
+        # that tells others what came before; and atomic operations that may have been told.
         self._fences: defaultdict[int, list[Met]] = defaultdict(list)
         self.released: defaultdict[int, list[tuple[Met, int]]] = defaultdict(list)
         self._acquired: defaultdict[int, list[Met]] = defaultdict(list)
