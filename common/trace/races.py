@@ -199,7 +199,11 @@ def no_barrier(file: str, line: int, other: int) -> str:
 @lru_cache(maxsize=64)
 def _parted(text: str, first: int, last: int) -> bool:
     """Does a barrier stand between the lines, in the body of the innermost loop around both?"""
-    loops = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.For | ast.While)]
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # the file was edited meanwhile
+        return False
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)]
     around = [loop for loop in loops if loop.body[0].lineno <= first and last <= (loop.body[-1].end_lineno or 0)]
     loop = max(around, key=lambda node: node.lineno, default=None)
     if loop is None or any(isinstance(node, ast.Continue) for node in ast.walk(loop)):
@@ -213,11 +217,16 @@ def _parted(text: str, first: int, last: int) -> bool:
 
 def pass_barrier(state: State, line: int) -> None:
     present = None  # lanes of the blocks that come here, if not all do
+    for other, lanes in state.absent.items():
+        met = lanes & state.mask.bits
+        if met.any():
+            skipped(state, other, met, f": they come to the one in line {line}" if line != other else "")
+            state.absent[other] = lanes & ~met
     if state.mask is not state.waiting and state.mask.count != state.waiting.count:
         present = _of_blocks(state)
         absent = state.waiting.bits & ~state.mask.bits & present
         if absent.any():
-            skipped(state, line, absent)
+            state.absent[line] = state.absent.get(line, state.none.bits) | absent
     _pass(state, present)
 
 
@@ -254,16 +263,19 @@ def settle(state: State, present: Bools | None) -> None:
 
 def end(state: State) -> None:
     settle(state, None)
+    for line, lanes in state.absent.items():
+        if lanes.any():
+            skipped(state, line, lanes)
     for copy in state.copies:
         text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
         state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
 
 
-def skipped(state: State, line: int, lanes: Bools, barrier: str = "barrier") -> None:
+def skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:
     """A fault of the lanes that do not reach a barrier, told of the first of their blocks."""
     counts = np.count_nonzero(lanes.reshape(state.blocks_at_once, -1), axis=1)
     first, *others = counts[counts > 0].tolist()
     text = f"{first} of the block's {state.threads} threads"
     text += f", and some of {len(others)} other block{'s' * (len(others) > 1)}," if others else ""
-    text += f" do not reach this {barrier}, which others wait at"
+    text += f" do not reach this {barrier}, which others wait at{where}"
     state.fault("divergent-barrier", line, "", text, lane=int(np.argmax(lanes)), count=int(counts.sum()))

@@ -58,8 +58,8 @@ class Log:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
         self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same, else -1
-        # By block: fences that no atomic operation has come after; others, each with the event of the atomic operation
-        # that tells others what came before; and atomic operations that may have been told.
+        # By block: fences that no atomic operation has come after; others, each with the event of the atomic
+        # operation that tells others what came before; and atomic operations that may have been told.
         self._fences: defaultdict[int, list[Met]] = defaultdict(list)
         self.released: defaultdict[int, list[tuple[Met, int]]] = defaultdict(list)
         self._acquired: defaultdict[int, list[Met]] = defaultdict(list)
@@ -224,6 +224,7 @@ class State:
         self.turning = 0  # the line of the loop that was begun last
         self.refused = 0  # times in a row that a compare-and-swap has changed nothing
         self.call_path: list[Any] = []
+        self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
 
     @staticmethod
     def axes(numbers: Any, extents: Point) -> tuple[Value, Value, Value]:
