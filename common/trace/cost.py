@@ -1,12 +1,10 @@
 """What a warp's memory request costs: sectors of global memory, wavefronts of shared memory.
 
-Rules, with their sources:
-
 - Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
   C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
 - An asynchronous copy past L1 (``cp.async.cg``, 16 bytes for each lane) is served for a quarter of a warp at a time:
-  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load. Not
-  documented: inferred from counters of two convolutions, one of either kind, whose tiles' rows share pixels.
+  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load. Both
+  were inferred from counters.
 - Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
   C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
 - A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
@@ -167,18 +165,25 @@ class Ledger:
         self.under_way = 0  # the most groups of copies that a wait for the others left on their way
         self._costs: dict[Any, Cost] = {}
 
-    def cost(self, space: str, positions: Ints, active: Bools, width: int, op: str = "read") -> Cost:
-        """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
-        ``positions``, one per lane, and ``width``: in bytes (global) or words (shared)."""
-        # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
-        origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
-        pattern = positions - origin
-        key = (space, width, op, pattern.tobytes(), active.tobytes())
+    def cost(self, space: str, positions: Ints, active: Bools, width_bytes: int, op: str = "read") -> Cost:
+        """Cost of a request, remembered by pattern: most accesses repeat with another start. ``positions``: in bytes,
+        one per lane."""
+        # sectors keep their number under a shift by whole sectors, wavefronts under one by whole words
+        unit = SECTOR_BYTES if space == "global" else WORD_BYTES
+        pattern = positions - positions[0] // unit * unit
+        key = (space, width_bytes, op, pattern.tobytes(), active.tobytes())
         found = self._costs.get(key)
         if found is None:
-            asked = pattern.reshape(-1, WARP), active.reshape(-1, WARP), width
-            alone = op in ("write", "copy", ROWS)
-            found = sectors(*asked, op == PAST_L1) if space == "global" else wavefronts(*asked, alone)
+            rows, lanes = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
+            if space == "global":
+                found = sectors(rows, lanes, width_bytes, op == PAST_L1)
+            elif space == "shared":
+                words, alone = width_bytes // WORD_BYTES or 1, op in ("write", "copy", ROWS)
+                found = wavefronts(rows // WORD_BYTES, lanes, words, alone)
+            else:  # constant memory: different words are read one after the other
+                rows, _ = _active_rows(rows, lanes)
+                turns = int(_different(rows).sum())
+                found = Cost(len(rows), turns, len(rows), turns)
             if len(self._costs) * len(key[3]) > 1 << 28:
                 self._costs.clear()
             self._costs[key] = found
@@ -197,19 +202,13 @@ class Ledger:
     def fault(self, fault: Fault, count: int = 1, cause: str = "") -> None:
         """``cause``: of several faults, which teams that take turns meet in any order."""
         key = fault.kind, fault.line, fault.array
-        if self.faults.setdefault(key, fault) is fault:
-            number = len(self.faults)
-            self.met[key] = self._causes.setdefault(cause, number) if cause else number
+        if key not in self.faults:
+            self.faults[key] = fault
+            self.met[key] = self._causes.setdefault(cause or str(key), len(self.faults))
         self.counts[key] += count
 
 
 # --- a trace of what a ledger counted, and figures of a trace ---
-
-# what counts as loads and as stores for each multiply-add, by memory
-_LOADS = {"global": ("read", "copy", "tma"), "shared": ("read", "copy", "wgmma", "tma store"), "constant": ("read",),
-          "local": ("read",)}  # fmt: skip
-_STORES = {"global": ("write", "atomic", "tma store"), "shared": ("write", "atomic", "tma"), "constant": (),
-           "local": ("write", "atomic")}  # fmt: skip
 
 
 def report(function: Callable[..., Any], ledger: Ledger) -> TracedKernel:
@@ -247,29 +246,32 @@ def report(function: Callable[..., Any], ledger: Ledger) -> TracedKernel:
     )  # fmt: skip
 
 
+_COUNTED = {
+    "load": ("global", "read", "copy"), "store": ("global", "write"), "copy": ("global", "copy"),
+    "shared_load": ("shared", "read"), "shared_store": ("shared", "write"),
+}  # fmt: skip
+
+
 def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
     """Named as in :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as hardware counts."""
-
-    def total(key: str, space: str, *ops: str) -> int:
-        return sum(getattr(a, key) for a in accesses if a.space == space and a.op in ops)
-
-    found = {}
-    for name, ops in {"load": ("read", "copy"), "store": ("write",), "copy": ("copy",)}.items():
-        found[f"{name}_requests"] = total("requests", "global", *ops)
-        found[f"{name}_sectors"] = total("moved", "global", *ops)
-    for name, op in {"load": "read", "store": "write"}.items():
-        found[f"shared_{name}_requests"] = total("requests", "shared", op)
-        found[f"shared_{name}_wavefronts"] = total("moved", "shared", op)
-    moved, ideal = (total(key, "shared", "read", "write") for key in ("moved", "ideal"))
-    return {**found, "shared_conflicts": moved - ideal, "ffma_threads": fma}
+    found, conflicts = {}, 0
+    for name, (space, *ops) in _COUNTED.items():
+        own = [a for a in accesses if a.space == space and a.op in ops]
+        found[f"{name}_requests"] = sum(a.requests for a in own)
+        found[f"{name}_{'sectors' if space == 'global' else 'wavefronts'}"] = sum(a.moved for a in own)
+        conflicts += sum(a.moved - a.ideal for a in own if space == "shared")
+    return {**found, "shared_conflicts": conflicts, "ffma_threads": fma}
 
 
 def _per_fma(accesses: list[TracedAccess], fma: int) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    for space in _LOADS:
+    for space in "global", "shared", "constant", "local":
         found[space] = {}
-        for ops, instructions, values in ((_LOADS, "loads", "loaded_values"), (_STORES, "stores", "stored_values")):
-            own = [a for a in accesses if a.space == space and a.op in ops[space]]
+        # what the copy engine takes from one memory it brings to the other
+        engine = ("tma", "tma store") if space == "global" else ("tma store", "tma")
+        loads, stores = ("read", "copy", "wgmma", engine[0]), ("write", "atomic", engine[1])
+        for ops, instructions, values in (loads, "loads", "loaded_values"), (stores, "stores", "stored_values"):
+            own = [a for a in accesses if a.space == space and a.op in ops]
             found[space][instructions] = sum(a.accesses for a in own) / fma
             found[space][values] = sum(a.accesses * a.bits for a in own) / 32 / fma
     return found

@@ -20,10 +20,10 @@ _INDICES = ("cuda.threadIdx", "cuda.blockIdx", "cuda.blockDim", "cuda.gridDim")
 
 
 class Expressions:
-    """``pure(name)``: does a call of a free name read no memory, and need no line? ``home``: is it in the step's
-    file? If not, what it does is booked on the line that called it. ``ints``: free names, counters of loops over
-    ranges of such, and variables that are sums and the like of such, that are Python ints, one for all threads: their
-    arithmetic, most of a kernel's, is Python's own.
+    """``pure(name)``: is a free name called with no line? ``home``: is it in the step's file? If not, what it does is
+    booked on the line that called it. ``ints``: free names, counters of loops over ranges of such, and variables that
+    are sums and the like of such, that are Python ints, one for all threads: their arithmetic, most of a kernel's, is
+    Python's own.
     ``narrow``: of `lessons.toolkit.narrow` only constants are such ints, and counters of loops that are written out;
     where arithmetic or a variable takes one, it has 32 bits."""
 
@@ -147,20 +147,15 @@ class Expressions:
         return result
 
     def of_BoolOp(self, node: ast.BoolOp) -> str:  # noqa: N802
-        plain, asked = ("_logical_and", "both") if isinstance(node.op, ast.And) else ("_logical_or", "either")
-        result = self.expression(node.values[0])
+        asked, result = "both" if isinstance(node.op, ast.And) else "either", self.expression(node.values[0])
         for value in node.values[1:]:
-            right = self.expression(value)
-            pure = self.is_pure(value)
-            result = f"{plain}({result}, {right})" if pure else f"_t.{asked}({result}, lambda: {right})"
+            result = f"_t.{asked}({result}, lambda: {self.expression(value)})"
         return result
 
     def of_IfExp(self, node: ast.IfExp) -> str:  # noqa: N802
         if self.is_int(node):
             return f"({ast.unparse(node)})"
         test, then, otherwise = self.expression(node.test), self.kept(node.body), self.kept(node.orelse)
-        if self.is_pure(node.body) and self.is_pure(node.orelse):
-            return f"_choose({test}, {then}, {otherwise})"
         return f"_t.select({test}, lambda: {then}, lambda: {otherwise})"
 
     def of_Call(self, node: ast.Call) -> str:  # noqa: N802
@@ -169,13 +164,10 @@ class Expressions:
         arguments += [
             f"{'**' if not one.arg else f'{one.arg}='}{self.expression(one.value)}" for one in node.keywords
         ]
-        if self.calls_pure(node):
+        if isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id):
             return f"{self.expression(node.func)}({', '.join(arguments)})"
         spot = str(node.lineno * 4096 + node.col_offset)
         return f"_t.call({', '.join([self.expression(node.func), self.line(node), spot, *arguments])})"
-
-    def calls_pure(self, node: ast.Call) -> bool:
-        return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
 
     def drop_ints(self, wrong: set[str]) -> None:
         """These are no ints that all threads share, nor is what is set by them."""
@@ -194,10 +186,8 @@ class Expressions:
                 return node.id in self.ints
             case ast.UnaryOp(ast.USub(), operand) if self.narrow:
                 return self.is_int(operand)
-            case ast.BinOp(left, op, right) if self.narrow and not isinstance(op, ast.Div | ast.MatMult):
-                return self.is_int(left) and self.is_int(right)
-            case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
-                return self.is_int(left) and self.is_int(right)
+            case ast.BinOp(left, op, right) if isinstance(op, ast.Add | ast.Sub | ast.Mult) or self.narrow:
+                return self.is_int(left) and self.is_int(right) and not isinstance(op, ast.Div | ast.MatMult)
             case ast.BinOp(left, ast.FloorDiv() | ast.Mod(), ast.Constant(value)):
                 return type(value) is int and value > 0 and self.is_int(left)
             case ast.IfExp(ast.Compare(left, _, [right]), then, otherwise) if not self.narrow:
@@ -214,19 +204,6 @@ class Expressions:
                 known = name in (COUNTS[1:] if self.narrow else COUNTS) and name not in self.local
                 return known and all(map(self.is_int, arguments))
         return False
-
-    def is_pure(self, node: ast.expr) -> bool:
-        """May it be worked out for lanes that do not need it? Not if it reads memory, divides by what may be zero,
-        or asks what a value is, which nothing may have written."""
-        for part in ast.walk(node):
-            match part:
-                case ast.Compare() | ast.BinOp(op=ast.FloorDiv() | ast.Mod() | ast.Div()):
-                    return False
-                case ast.Subscript(value) if getattr(value, "attr", "") != "shape":
-                    return False
-                case ast.Call() if not self.calls_pure(part):
-                    return False
-        return True
 
 
 def tuple_of(parts: list[str]) -> str:

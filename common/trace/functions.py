@@ -30,7 +30,7 @@ _RUNTIME = {
     "_" + name: getattr(values, name)
     for name in (
         "add", "sub", "mul", "truediv", "floordiv", "mod", "power", "shift_left", "shift_right", "bit_and", "bit_or",
-        "bit_xor", "negative", "positive", "logical_not", "invert", "logical_and", "logical_or", "choose",
+        "bit_xor", "negative", "positive", "logical_not", "invert", "logical_and",
     )
 }  # fmt: skip
 _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}

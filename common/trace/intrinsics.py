@@ -248,7 +248,7 @@ def vote(state: State, line: int, member: Value, predicate: Value, *, name: str,
 
 def threadfence(state: State, line: int) -> None:
     lanes = state.mask.bits
-    state.log.fence(state.ordinals(lanes), races.picked_stamps(state.stamps, lanes))
+    state.log.fence(state.lane_numbers[lanes] + state.first_ordinal, races.picked_stamps(state.stamps, lanes))
 
 
 def bits_of(state: State, line: int, value: Value, *, work: Callable[[int, int], int], kind: Any = np.int64) -> Value:

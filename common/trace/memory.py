@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from common.catalog import limits
 from common.trace import views
-from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
+from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
-from common.trace.races import Access, Shadow, picked_stamps
-from common.trace.state import Log, State
+from common.trace.races import Access, Shadow
+from common.trace.state import Log, State, TraceError
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View, Wrong, beyond
 
 Array = NDArray[Any]
 
 _WARPS_KEPT = 4  # of one access, so that later rounds of a loop are kept, too
-POISON = 0xA5  # every byte of an integer that nothing has written
 
 
 class Storage:
@@ -30,9 +29,7 @@ class Storage:
     space = ""
     unset_look_at = ""  # what one who reads what nothing has written is to look at
     complete = False  # has every element been written
-    sampled = True  # are the first request's offsets told
-    note_read: Any  # each kind of memory's own, as is how it costs an access
-    _cost: Any
+    note_read: Any  # each kind of memory's own
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
         self.data, self.written, self.alignment = data, written, alignment
@@ -94,17 +91,18 @@ class Storage:
         ledger, mask = state.ledger, state.mask
         if not ledger.recording:
             return
-        kind = COUNTED_AS.get(op, op)
-        tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * self.dtype.itemsize * width)]
-        count = mask.count if lanes is mask.bits else int(np.count_nonzero(lanes))
-        tally.add(count, self._cost(state, place, width, op, lanes))
+        kind, size = COUNTED_AS.get(op, op), width * self.dtype.itemsize
+        tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * size)]
+        positions = np.broadcast_to(self._position(place), lanes.shape)
+        if type(place) is int and lanes is mask.bits and (self.space != "shared" or size <= WORD_BYTES):
+            tally.add(mask.count, Cost(*[mask.warps] * 4))  # all ask for one address
+        else:
+            tally.add(int(np.count_nonzero(lanes)), ledger.cost(self.space, positions, lanes, size, op))
         if len(tally.seen) < ledger.options.kept:
-            asked = self._position(place) - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
-            rows, bits = np.broadcast_to(asked, mask.bits.shape).reshape(-1, WARP), lanes.reshape(-1, WARP)
+            asked = positions - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
+            rows, bits = asked.reshape(-1, WARP), lanes.reshape(-1, WARP)
             warps = np.flatnonzero(bits.any(axis=1))[: min(_WARPS_KEPT, ledger.options.kept - len(tally.seen))]
             tally.seen += [TracedRequest(warp, _asked(rows[warp], bits[warp])) for warp in warps.tolist()]
-        if not self.sampled:
-            return
         places = np.broadcast_to(place - view.start, mask.bits.shape)
         if tally.sample is None:
             bits = mask.bits.reshape(-1, WARP)
@@ -122,10 +120,10 @@ class Global(Storage):
     space = "global"
     unset_look_at = "what this line reads: a launch finds in its output, and in what it allocates, nothing of use"
 
-    def __init__(self, data: Array, written: Bools | None, address: int, pitch: int = 0, apart: int = 0) -> None:
-        """``pitch``: bytes from an element to the next; ``apart``: see :meth:`Records.field`."""
+    def __init__(self, data: Array, written: Bools | None, address: int, pitch: int = 0) -> None:
+        """``pitch``: bytes from an element to the next."""
         super().__init__(data, written, 256)
-        self.address, self.pitch, self.apart = address, pitch or self.dtype.itemsize, apart
+        self.address, self.pitch = address, pitch or self.dtype.itemsize
         self._log: Log | None = None  # of the launch
         self._shadow: Shadow | None = None
         self._watched = False  # may the kernel write here
@@ -146,30 +144,27 @@ class Global(Storage):
                 self.written = None
         self._watched = self._watched or watched
 
-    def _begun(self, state: State, view: View, places: Ints, lanes: Ints, line: int) -> tuple[Shadow, Access]:
-        """The accesses so far, and one that these lanes make now."""
+    def _note(
+        self, op: str, state: State, view: View, places: Ints, who: Ints, line: int, values: Any = None
+    ) -> Access:
         if self._log is not state.log:  # no argument is this array: the kernel has it from a tuple or a closure
             self.begin(state.log, True)
         if self._shadow is None:
             self._shadow = Shadow(len(self.data), state.log)
-        event, stamps = state.log.add(line, state.stamps, state.first_ordinal), picked_stamps(state.stamps, lanes)
-        own = state.ordinals(lanes)
-        return self._shadow, Access(state, view, places, own, stamps, state.stamps_of, event, line)
+        return self._shadow.note(op, state, view, places, who, line, state.stamps, self.data, values)
 
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        if self._watched:
+        if self._watched or self._log is not state.log:
             who: Any = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
-            shadow, now = self._begun(state, view, picked(at, lanes), who, line)
-            shadow.read(now)
+            self._note("read", state, view, picked(at, lanes), who, line)
 
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.require_writable(state, view, line)
         who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
-        shadow, now = self._begun(state, view, at[who], who, line)
-        shadow.atomic(now)
+        now = self._note("atomic", state, view, at[who], who, line)
         state.log.meet(now.who, now.stamps, now.event)
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
@@ -185,23 +180,16 @@ class Global(Storage):
             self.put(state, view, places, who, chosen, line)
 
     def put(self, state: State, view: View, places: Ints, who: Ints, values: Any, line: int) -> None:
-        shadow, now = self._begun(state, view, places, who, line)
-        shadow.write(now, values, self.data)
+        self._note("write", state, view, places, who, line, values)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True
-
-    def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
-        if type(place) is int and lanes is state.mask.bits:
-            return one_address(state)
-        addresses = np.broadcast_to(self._position(place), lanes.shape)
-        return state.ledger.cost("global", addresses, lanes, self.dtype.itemsize * width, op)
 
 
 class Constant(Storage):
     """An array in constant memory: one word is broadcast, different words are read one after the other."""
 
-    space, sampled = "constant", False
+    space = "constant"
 
     def __init__(self, data: Array) -> None:
         super().__init__(data, None, 16)
@@ -209,20 +197,8 @@ class Constant(Storage):
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         limits.require_constant(sum(array.nbytes for array in state.constants.values()))  # of all that it names
 
-    def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
-        if type(place) is int:
-            return one_address(state)
-        rows = np.where(state.mask.bits, place, -1).reshape(-1, WARP)
-        turns, warps = sum(len(set(row.tolist()) - {-1}) for row in rows), state.mask.warps
-        return Cost(warps, turns, warps, turns)
-
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         raise state.error(line, f"{view.name} lies in constant memory: a kernel cannot write it")
-
-
-def one_address(state: State) -> Cost:
-    """Of an access by all lanes to one address."""
-    return Cost(*[state.mask.warps] * 4)
 
 
 def _asked(places: Ints, lanes: Bools) -> list[int | None]:
@@ -246,7 +222,7 @@ def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any
 
 
 def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
-    """Memory as nobody should take it to be: NaN, or numbers far from zero."""
+    """Memory as nobody should take it to be: NaN, or integers far from zero, each byte 0xA5."""
     data = np.empty(size, dtype)
     poison(data)
     return data
@@ -257,7 +233,7 @@ def poison(data: Array) -> None:
     for name in data.dtype.names or ():
         poison(data[name])
     if kind in "iu":
-        data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0]
+        data[...] = np.frombuffer(b"\xa5" * data.dtype.itemsize, data.dtype)[0]
     elif not data.dtype.names:
         data[...] = kind == "b" or np.nan
 
@@ -274,43 +250,27 @@ class Record:
     def __getattr__(self, name: str) -> Value:
         return self.load(self._state, name, self._line)
 
-    def _field(self, state: State, name: str, line: int) -> tuple[View, Any]:
-        """The field of all records, or of an array field this record's array; and its dtype."""
+    def _field(self, state: State, name: str, line: int) -> tuple[View, bool]:
+        """The field of all records; or, of an array field (True), this record's array."""
         whole, said = self._view, f"{self._view.name}.{name}"
         if name not in (whole.dtype.fields or {}):
             raise state.unknown(line, f"{whole.name} has no field {name}")
-        kind, storage = whole.dtype.fields[name][0], whole.storage.field(name)
-        if storage is None:
-            raise state.unknown(line, f"{said}: records whose size the array's elements do not divide are not traced")
-        if isinstance(storage, Global):
-            storage.begin(state.log, True)  # no look at the code tells which fields a kernel writes
+        kind, (storage, apart) = whole.dtype.fields[name][0], whole.storage.field(name)
         if kind.subdtype:
-            place = self._place * storage.apart
-            return View(storage, place, kind.shape, View.of(storage, kind.shape).strides, said), kind
-        return View(storage, whole.start, whole.shape, whole.strides, said, whole.bounded), kind
+            strides = View.of(storage, kind.shape).strides
+            return View(storage, self._place * apart, kind.shape, strides, said), True
+        return View(storage, whole.start, whole.shape, whole.strides, said, whole.bounded), False
 
     def load(self, state: State, name: Any, line: int) -> Any:
-        view, kind = self._field(state, name, line)
-        if kind.subdtype:
-            return view
-        if kind.names:
-            return Record(state, view, self._place, self._wrong, line)
-        return view.storage.read(state, view, self._place, 1, self._wrong, line)[0]
+        view, array = self._field(state, name, line)
+        return view if array else view.storage.read(state, view, self._place, 1, self._wrong, line)[0]
 
     def store(self, state: State, name: Any, value: Any, line: int) -> None:
-        view, kind = self._field(state, name, line)
-        if kind.subdtype:
-            for index in np.ndindex(kind.shape):
-                one = value.load(state, index, line) if isinstance(value, View) else np.asarray(value)[index]
-                view.store(state, index, one, line)
-        elif kind.names:
-            Record(state, view, self._place, self._wrong, line).copy(state, value, line)
+        view, array = self._field(state, name, line)
+        if array:
+            view.fill(state, value, line)
         else:
             view.storage.write(state, view, self._place, [value], self._wrong, line)
-
-    def copy(self, state: State, other: Any, line: int) -> None:
-        for name in self._view.dtype.names or ():
-            self.store(state, name, other.load(state, name, line) if isinstance(other, Record) else other[name], line)
 
 
 class Records(Global):
@@ -318,41 +278,42 @@ class Records(Global):
 
     def __init__(self, data: Any, written: Bools | None, address: int, pitch: int = 0) -> None:
         super().__init__(data, None, address, pitch)
-        self._fields: dict[str, Any] = {}
+        self._fields: dict[str, tuple[Any, int]] = {}
 
-    def field(self, name: str) -> Any:
-        """The field's storage: its own elements, a record's bytes apart; or, of an array field, elements of the whole
-        allocation, the field's ``apart`` from one record to the next. None if they do not divide a record."""
+    def field(self, name: str) -> tuple[Any, int]:
+        """The field's storage, and how many of its elements it is from one record's to the next's: of an array field
+        it holds the elements of the whole allocation."""
         if name not in self._fields:
             self._fields[name] = self._made(name)
         return self._fields[name]
 
-    def _made(self, name: str) -> Any:
+    def _made(self, name: str) -> tuple[Any, int]:
         kind, offset = self.dtype.fields[name][:2]
         data, address, size = self.data[name], self.address + int(offset), kind.base.itemsize
         if not kind.subdtype:
-            return (Records if kind.names else Global)(data, None, address, self.pitch)
+            return (Records if kind.names else Global)(data, None, address, self.pitch), 1
         if self.pitch % size or kind.base.names:
-            return None
+            raise TraceError("arrays in records whose size their elements do not divide are not traced")
         count = (len(data) - 1) * self.pitch // size + math.prod(kind.shape) if len(data) else 0
         flat = np.lib.stride_tricks.as_strided(data if count else data.reshape(-1), (count,), (size,))
-        return Global(flat, None, address, size, self.pitch // size)
+        return Global(flat, None, address, size), self.pitch // size
 
     def of_all(self, state: State, view: View, name: str, line: int) -> View:
         """An array of one field of all records."""
-        found, kind = Record(state, view, 0, None, line)._field(state, name, line)
-        if kind.subdtype:
+        found, array = Record(state, view, 0, None, line)._field(state, name, line)
+        if array:
             raise state.unknown(line, f"{found.name}: fields of all records that are arrays are not traced")
         return found
 
     def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int,
-        op: str = "read",
-    ) -> list[Value]:  # fmt: skip
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: Any = ""
+    ) -> Any:
         return [Record(state, view, place, wrong, line)]
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
-        Record(state, view, place, wrong, line).copy(state, values[0], line)
+        own, other = Record(state, view, place, wrong, line), values[0]
+        for name in self.dtype.names:
+            own.store(state, name, other.load(state, name, line) if isinstance(other, Record) else other[name], line)
 
 
 class OwnRecords:
@@ -367,17 +328,15 @@ class OwnRecords:
 
     field, of_all, read, write = Records.field, Records.of_all, Records.read, Records.write
 
-    def _made(self, name: str) -> Any:
+    def _made(self, name: str) -> tuple[Any, int]:
         kind = self.dtype.fields[name][0]
         if kind.names:
-            return OwnRecords(kind, self._size, self._make)
+            return OwnRecords(kind, self._size, self._make), 1
         apart = math.prod(kind.shape)
-        made = self._make(self._size * apart, kind.base)
-        made.apart = apart
-        return made
+        return self._make(self._size * apart, kind.base), apart
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
-        for name, storage in self._fields.items():
+        for name, (storage, _) in self._fields.items():
             if hasattr(storage, "settle"):
                 own = View(storage, view.start, view.shape, view.strides, f"{view.name}.{name}")
                 storage.settle(state, own, present)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,78 +21,68 @@ _NOBODY = -1
 _AT_ONCE = "written at once"
 
 
-class _Accesses:
-    def __init__(self, size: int) -> None:
-        self.who = np.full(size, _NOBODY, np.int64)  # a thread for each element
-        self.event = np.zeros(size, np.int64)  # in which it touched it
-
-    def put(self, places: Ints, who: Ints, event: Any) -> None:
-        self.who[places], self.event[places] = who, event
-
-
-class Together:
-    """Threads that read an element, changed it atomically, or wrote the value that it has: in ``slots`` the last; one
-    more since the last barrier, of another warp if there is one; and one of another block."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.slots: list[_Accesses] = []
-
-    def forget(self, places: Ints) -> None:
-        for slot in self.slots:
-            slot.who[places] = _NOBODY
-
-    def note(self, now: Access, log: Log) -> None:
-        places, who = now.places, now.who
-        if not self.slots:
-            self.slots.append(_Accesses(self.size))
-        last = self.slots[0]
-        before = last.who[places]
-        if (before >= 0).any():
-            self._move(places, who, before, now.stamps, log)
-        last.put(places, who, now.event)
-        winner = last.who[places]
-        beaten = winner != who
-        if beaten.any():
-            # the first of them comes last, and so stays: it is the furthest from the winner
-            chosen = np.flatnonzero(beaten)[::-1]
-            self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
-
-    def _move(self, places: Ints, who: Ints, before: Ints, stamps: Any, log: Log) -> None:
-        """Keep those that are the last so far, before others become that."""
-        events = self.slots[0].event[places]
-        passed = log.stamps(events, before) >> BARRIER != np.asarray(stamps) >> BARRIER
-        here = before // log.lanes_per_block == who // log.lanes_per_block
-        for beside in self.slots[1:2]:
-            beside.who[places[passed | ~here]] = _NOBODY
-        moved = (before >= 0) & (before != who) & ~(here & passed)
-        if moved.any():
-            self._beside(places[moved], who[moved], before[moved], events[moved], log)
-
-    def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints, log: Log) -> None:
-        """Keep ``other`` for elements whose last one is now ``last``, where it tells more than who is kept so far."""
-        if len(self.slots) == 1:
-            self.slots += [_Accesses(self.size), _Accesses(self.size)]
-        _, beside, elsewhere = self.slots
-        here = last // log.lanes_per_block == other // log.lanes_per_block
-        elsewhere.put(places[~here], other[~here], events[~here])
-        kept = beside.who[places]
-        more = here & ((other // WARP != last // WARP) | (kept < 0) | (kept // WARP == last // WARP))
-        beside.put(places[more], other[more], events[more])
-
-
 class Access(NamedTuple):
-    """Elements of a view, each with the thread that accesses it now, and its stamp; the stamps that other threads of
-    the block have now; the access's event and line."""
+    """Elements of a view, each with the thread that accesses it now, and its stamp; the access's event."""
 
     state: State
     view: View
     places: Ints
     who: Ints
     stamps: Any
-    others: Callable[[Ints], Any]
     event: int
-    line: int
+
+
+class Together:
+    """Threads that read an element, changed it atomically, or wrote the value that it has: in ``slots`` the last; one
+    more since the last barrier, of another warp if there is one; and one of another block. A slot is, for each
+    element, a thread and the event in which it touched it."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.slots: list[Ints] = []
+
+    def forget(self, places: Ints) -> None:
+        for slot in self.slots:
+            slot[0][places] = _NOBODY
+
+    def _put(self, number: int, places: Ints, who: Ints, event: Any) -> None:
+        while len(self.slots) <= number:
+            self.slots.append(np.full((2, self.size), _NOBODY))
+        self.slots[number][0][places], self.slots[number][1][places] = who, event
+
+    def note(self, now: Access, log: Log) -> Ints:
+        """Of each of the access's elements, who is the last now: of lanes that touch one at once, a later one."""
+        places, who = now.places, now.who
+        if self.slots:
+            self._move(now, log)
+        self._put(0, places, who, now.event)
+        winner: Ints = self.slots[0][0][places]
+        chosen = np.flatnonzero(winner != who)[::-1]
+        if len(chosen):  # the first of them comes last, and so stays: it is the furthest from the winner
+            self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
+        return winner
+
+    def _move(self, now: Access, log: Log) -> None:
+        """Keep those that are the last so far, before others become that."""
+        places, who = now.places, now.who
+        before, events = self.slots[0][0][places], self.slots[0][1][places]
+        if not (before >= 0).any():
+            return
+        passed = log.stamps(events, before) >> BARRIER != np.asarray(now.stamps) >> BARRIER
+        here = before // log.lanes_per_block == who // log.lanes_per_block
+        for beside in self.slots[1:2]:
+            beside[0][places[passed | ~here]] = _NOBODY
+        moved = (before >= 0) & (before != who) & ~(here & passed)
+        if moved.any():
+            self._beside(places[moved], who[moved], before[moved], events[moved], log)
+
+    def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints, log: Log) -> None:
+        """Keep ``other`` for elements whose last one is now ``last``, where it tells more than who is kept so far."""
+        here = last // log.lanes_per_block == other // log.lanes_per_block
+        self._put(2, places[~here], other[~here], events[~here])
+        kept = self.slots[1][0][places]
+        more = here & ((other // WARP != last // WARP) | (kept < 0) | (kept // WARP == last // WARP))
+        self._put(1, places[more], other[more], events[more])
 
 
 class Shadow:
@@ -104,25 +93,38 @@ class Shadow:
         self.log, self.per_block = log, per_block
         self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
 
-    def read(self, now: Access) -> None:
-        self._met(now, self.writers.slots[:1], "read", "written")
-        self._met(now, self.atomics.slots, "read", "changed atomically")
-        self.readers.note(now, self.log)
+    def note(
+        self, op: str, state: State, view: View, places: Ints, lanes: Ints, line: int, stamps: Any, data: Any,
+        values: Any = None,
+    ) -> Access:  # fmt: skip
+        """``op``: read, atomic, or write, before ``data[places] = values``; ``stamps``: of all lanes."""
+        first = 0 if self.per_block else state.first_ordinal
+        event = self.log.add(line, stamps, first)
+        now = Access(state, view, places, lanes + first, picked_stamps(stamps, lanes), event)
+        if op == "write":
+            self._write(now, data, values)
+        elif op == "read":
+            self._met(now, self.writers.slots[:1], op, "written")
+            self._met(now, self.atomics.slots, op, "changed atomically")
+            self.readers.note(now, self.log)
+        else:
+            self._met(now, self.writers.slots, "changed atomically", "written")
+            self._met(now, self.readers.slots, "changed atomically", "read")
+            self.atomics.note(now, self.log)
+        return now
 
-    def write(self, now: Access, values: Any, data: Any) -> None:
-        """Before ``data[places] = values``."""
+    def _write(self, now: Access, data: Any, values: Any) -> None:
         places, who, lanes = now.places, now.who, self.log.lanes_per_block
         changed = ~same(data[places], values)
         self._met(now, self.writers.slots, "written", "written", changed)
         self._met(now, self.readers.slots, "written", "read")
         for i, slot in enumerate(self.atomics.slots):
             # as the last block puts a counter back: its own atomic operation came after all others'
-            others, changing = slot.who[places] // lanes, self.atomics.slots[0].who[places] // lanes
+            others, changing = slot[0][places] // lanes, self.atomics.slots[0][0][places] // lanes
             loose = (others == who // lanes) | (changing != who // lanes) if i else None
             self._met(now, [slot], "written", "changed atomically", loose)
         self.writers.forget(places[changed])
-        self.writers.note(now, self.log)
-        winner = self.writers.slots[0].who[places]
+        winner = self.writers.note(now, self.log)
         beaten = winner != who
         if beaten.any():
             final = data.copy()
@@ -130,30 +132,27 @@ class Shadow:
             beaten &= ~same(final[places], values)
             self._report(now, beaten, winner, np.full(len(places), now.event), "written", _AT_ONCE)
 
-    def atomic(self, now: Access) -> None:
-        self._met(now, self.writers.slots, "changed atomically", "written")
-        self._met(now, self.readers.slots, "changed atomically", "read")
-        self.atomics.note(now, self.log)
-
-    def _met(self, now: Access, slots: list[_Accesses], verb: str, theirs: str, among: Bools | None = None) -> None:
+    def _met(self, now: Access, slots: list[Ints], verb: str, theirs: str, among: Bools | None = None) -> None:
         """Faults for the accesses, or for those ``among`` them, that others met whom nothing orders before them."""
-        for slot in slots:
-            other = slot.who[now.places]
+        for who, event in slots:
+            other = who[now.places]
             met = (other >= 0) & (other != now.who)
             if among is not None:
                 met &= among
             if met.any():
-                self._report(now, met, other, slot.event[now.places], verb, theirs)
+                self._report(now, met, other, event[now.places], verb, theirs)
 
     def _report(self, now: Access, met: Bools, other: Ints, events: Ints, verb: str, theirs: str) -> None:
         """Faults for those of the accesses ``met`` that nothing orders; ``theirs`` is what the others did."""
         state, view, chosen = now.state, now.view, np.flatnonzero(met)
+        line, everyones, base = self.log.events[now.event]
         places, who, other, events = now.places[chosen], now.who[chosen], other[chosen], events[chosen]
-        then, own, stamps = self.log.stamps(events, other), self.log.stamps(events, who), now.stamps
-        stamps = np.broadcast_to(np.asarray(picked_stamps(stamps, chosen)), who.shape)
+        then, own = self.log.stamps(events, other), self.log.stamps(events, who)
+        stamps = np.broadcast_to(np.asarray(picked_stamps(now.stamps, chosen)), who.shape)
+        others = everyones.take(other - base, mode="clip") if isinstance(everyones, np.ndarray) else everyones
         # without a barrier between; the lanes of a warp need a syncwarp of both
         lanes, one_warp = self.log.lanes_per_block, who // WARP == other // WARP
-        one_block, both_came = who // lanes == other // lanes, (then != now.others(other)) & (own != stamps)
+        one_block, both_came = who // lanes == other // lanes, (then != others) & (own != stamps)
         apart = one_block & (who != other) & (then >> BARRIER == stamps >> BARRIER) & ~(one_warp & both_came)
         for kind, one in ("overlap", ~one_block), ("race", apart):
             if self.log.released:
@@ -162,20 +161,22 @@ class Shadow:
                 continue
             plainer = one & ~one_warp
             first = int(np.argmax(plainer if plainer.any() else one))
-            pair, lines = (int(who[first]), int(other[first])), (now.line, self.log.events[int(events[first])].line)
-            lane, place = pair[0] - (0 if self.per_block else state.first_ordinal), int(places[first])
+            pair, lines = (int(who[first]), int(other[first])), (line, self.log.events[int(events[first])].line)
+            lane, place = pair[0] - base, int(places[first])
             start = view.start if type(view.start) is int else int(view.start[lane])
             element = view.element(place % self.per_block if self.per_block else place - start)
-            look_at, (of, what) = "", (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
+            of, what = (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
             accesses = zip((verb, theirs), pair, lines, strict=True)
-            both = " and ".join(f"{did} by {what} {of(who)} in line {line}" for did, who, line in accesses)
-            why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
+            both = " and ".join(f"{did} by {what} {of(one)} in line {where}" for did, one, where in accesses)
+            why, look_at = ": blocks do not wait for each other", ""
             if kind == "race" and theirs == _AT_ONCE:
-                both = f"written by threads {of(pair[0])} and {of(pair[1])} at once in line {lines[0]}"
+                both = f"written by threads {of(pair[0])} and {of(pair[1])} at once in line {line}"
                 why = ": their values differ"
                 look_at = "the index of this store: threads that write at once need an element each"
+            elif kind == "race":
+                why = no_barrier(state.home, *lines)
             count = int(np.count_nonzero(one))
-            state.fault(kind, now.line, view.name, f"{element} is {both}{why}", None, lane, count, "", look_at)
+            state.fault(kind, line, view.name, f"{element} is {both}{why}", None, lane, count, "", look_at)
 
 
 def picked_stamps(stamps: Any, lanes: Bools | Ints) -> Any:

@@ -11,9 +11,9 @@ import numpy as np
 
 from common.catalog import device, limits
 from common.trace import views
-from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
-from common.trace.memory import Constant, OwnRecords, Storage, one_address, ordered, picked, poisoned
-from common.trace.races import Access, Shadow, picked_stamps
+from common.trace.cost import Bools, Cost, Ints, Key
+from common.trace.memory import Constant, OwnRecords, Storage, ordered, picked, poisoned
+from common.trace.races import Shadow
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
 from common.trace.views import Offsets, View, Wrong
@@ -110,57 +110,39 @@ class Shared(Storage):
     def noted(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
         self.accesses.append(_Access(op, at, lanes, line, state.stamps, value))
 
-    def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
-        words = width * self.dtype.itemsize // WORD_BYTES or 1
-        if type(place) is int and words == 1:
-            return one_address(state)
-        asked = np.broadcast_to(self._position(place) // WORD_BYTES, lanes.shape)
-        return state.ledger.cost("shared", asked, lanes, words, op)
-
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         Shared.noted(self, state, view, "atomic", at, lanes, line)
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         """Find races since the last barrier, at one of the blocks with the lanes ``present`` (None: of all)."""
-        later: list[_Access] = []
+        accesses, later = self.accesses, []
         if present is not None:  # what other blocks did waits for their barrier
-            whole, self.accesses = self.accesses, []
-            for one in whole:
-                if (left := one.lanes & ~present).any():
-                    later.append(one._replace(lanes=left))
-                self.accesses.append(one._replace(lanes=one.lanes & present))
-        ops = {one.op for one in self.accesses}
+            later = [one._replace(lanes=one.lanes & ~present) for one in accesses if (one.lanes & ~present).any()]
+            accesses = [one._replace(lanes=one.lanes & present) for one in accesses]
+        ops = {one.op for one in accesses}
         if "write" in ops or ops >= {"atomic", "read"}:
-            self._find_races(state, view)
+            self._find_races(state, view, accesses)
         self.accesses, self._read_lanes = later, 0
         self.complete = self.complete or bool(self.written.all())
 
-    def _find_races(self, state: State, view: View) -> None:
+    def _find_races(self, state: State, view: View, accesses: list[_Access]) -> None:
         changed = np.zeros(len(self.data), np.bool_)
-        for one in self.accesses:
+        for one in accesses:
             if one.op != "read":
                 changed[picked(one.at, one.lanes)] = True
         touches = lambda one: one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))  # noqa: E731
-        met = list(filter(touches, self.accesses))  # most read what was staged before
+        met = list(filter(touches, accesses))  # most read what was staged before
         if _each_by_one_thread(state, changed, met):
             return
-        content, log = np.zeros(len(self.data), self.dtype), Log(state.lanes_per_block)
-        shadow = Shadow(len(self.data), log, self.size)
-        for one in met:
-            places, who = picked(one.at, one.lanes), state.lane_numbers[one.lanes]
-            if one.op == "read":
-                known = changed[places]
-                places, who = places[known], who[known]
-            stamps = partial(picked_stamps, one.stamps)
-            event = log.add(one.line, one.stamps, 0)
-            now = Access(state, view, places, who, stamps(who), stamps, event, one.line)
-            if one.op == "read":
-                shadow.read(now)
-            elif one.op == "atomic":
-                shadow.atomic(now)
-            else:
-                values = np.broadcast_to(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
-                shadow.write(now, values, content)
+        content = np.zeros(len(self.data), self.dtype)
+        shadow = Shadow(len(self.data), Log(state.lanes_per_block), self.size)
+        for op, at, lanes, line, stamps, value in met:
+            places, who, values = picked(at, lanes), state.lane_numbers[lanes], None
+            known = changed[places]
+            if op == "write":
+                values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[lanes]
+            shadow.note(op, state, view, places[known], who[known], line, stamps, content, values)
+            if op == "write":
                 content[places] = values
 
 
@@ -183,7 +165,6 @@ class Local(Storage):
 
     def __init__(self, state: State, size: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
-        self.integers = self.dtype.kind in "iu"
         self.values: list[Any] = [None] * size
         self.lacking: dict[int, Bools] = {}  # lanes that have not written an element that others have
         self.whole = state.mask  # lanes that the array exists for
@@ -195,8 +176,8 @@ class Local(Storage):
         pass  # registers have no address
 
     def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
-    ) -> list[Value]:
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: Any = ""
+    ) -> Any:
         if state.ledger.recording:
             self._record(state, view, place, width, "read", line)
         if width == 1 and type(place) is int and not self.lacking and (value := self.values[place]) is not None:
@@ -204,31 +185,36 @@ class Local(Storage):
         return [self.value_at(state, view, place + v, line) for v in range(width)]
 
     def value_at(self, state: State, view: View, place: Offsets, line: int) -> Value:
-        offset, sums = place - view.start, None
+        sums = None
         if type(place) is int:
-            value, lanes = self.values[place], self.lacking.get(place)
-            missing = state.mask.bits if value is None else None if lanes is None else lanes & state.mask.bits
-            found = self.blank if value is None else value
-            if missing is not None:
-                sums = next((s for s in self.flight if place in s.registers and (s.mask.bits & missing).any()), None)
+            found, gap = self.values[place], self._gap(state, place)
+            if gap is None:
+                return found
+            found, missing = self.blank if found is None else found, gap & state.mask.bits
+            sums = next((s for s in self.flight if place in s.registers and (s.mask.bits & missing).any()), None)
         else:
-            at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
-            rows = [spread(self.blank if value is None else value, place.shape) for value in self.values]
-            gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
-            missing, found = np.stack(gaps)[at, lane] & state.mask.bits, np.stack(rows)[at, lane]
+            held = [self.blank if value is None else value for value in self.values]
+            at, lane = place.clip(0, len(held) - 1), np.arange(len(place))
+            found = np.stack([spread(value, place.shape) for value in held])[at, lane]
+            gaps = [self._gap(state, i) for i in range(len(held))]
+            missing = np.stack([state.none.bits if gap is None else gap for gap in gaps])[at, lane] & state.mask.bits
         if sums is not None:
-            text = f"{view.element(offset)} is read while wgmma of line {sums.line} still adds to it"
+            text = f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
             lanes = missing & sums.mask.bits
             state.fault("wgmma-order", line, view.name, text, lanes, cause="no wait for wgmma")
-        elif missing is not None and missing.any():
-            views.read_unwritten(state, line, view, offset, missing, self.dtype.kind == "f")
+        elif missing.any():
+            views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
         return found
+
+    def _gap(self, state: State, i: int) -> Bools | None:
+        """The lanes that have not written an element; None if all have."""
+        return state.mask.bits if self.values[i] is None else self.lacking.get(i)
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         if state.ledger.recording:
             self._record(state, view, place, len(values), "write", line)
         for v, value in enumerate(values):
-            if state.tainted is not None and self.integers:
+            if state.tainted is not None and self.dtype.kind in "iu":
                 views.require_written(state, value, line)
             if type(place) is int:
                 self.put(state, place + v, value, state.mask)
@@ -262,63 +248,57 @@ class Local(Storage):
 
 # --- arrays that kernels make ---
 
+_UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in the tracer
 
-def _shared(state: State, size: int, kind: np.dtype[Any], alignment: int) -> Any:
-    if kind.names:
-        return OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))
-    return state.shared_storage(state, size, kind, alignment)
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    return tuple(map(int, shape if type(shape) is tuple else (shape,)))
 
 
 def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     """One array per place in the code, however often that is reached; the dynamic ones are all the same memory."""
-    extents, kind = tuple(map(int, shape if type(shape) is tuple else (shape,))), np.dtype(dtype.dtype)
-    if extents == (0,):
-        return _dynamic(state, line, kind, alignment)
-    key = state.here()
+    extents, kind = _extents(shape), np.dtype(dtype.dtype)
+    dynamic, bytes_asked = extents == (0,), state.launch.shared_bytes
+    key = ("dynamic", kind.str) if dynamic else state.here()
     if key not in state.shared:
-        static = _static_bytes(state) + math.prod(extents) * kind.itemsize
-        limits.require_shared(static, state.launch.shared_bytes, device.played())
-        storage = _shared(state, math.prod(extents), kind, alignment or kind.itemsize)
-        state.shared[key] = View.of(storage, extents)
-    view: View = state.shared[key]
-    return view
-
-
-def _static_bytes(state: State) -> int:
-    return sum(view.size * view.dtype.itemsize for key, view in state.shared.items() if key[0] != "dynamic")
-
-
-_UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in the tracer
-
-
-def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> View:
-    """All of a block's dynamic shared memory, as elements of one type."""
-    limits.require_shared(_static_bytes(state), state.launch.shared_bytes, device.played())
-    key, extents = ("dynamic", kind.str), (state.launch.shared_bytes // kind.itemsize,)
-    others = [view.storage for k, view in state.shared.items() if k[0] == "dynamic" and k != key]
-    if others and (state.has_engines or kind.names):
-        raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
-    if key not in state.shared:
-        size = max(1, -(-state.launch.shared_bytes // _UNIT) * _UNIT // kind.itemsize)
-        storage = _shared(state, size, kind, alignment or _UNIT)
+        static = sum(view.size * view.dtype.itemsize for key, view in state.shared.items() if key[0] != "dynamic")
+        limits.require_shared(static + math.prod(extents) * kind.itemsize, bytes_asked, device.played())
+        others = [view.storage for key, view in state.shared.items() if dynamic and key[0] == "dynamic"]
+        if others and (state.has_engines or kind.names):
+            raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
+        size = math.prod(extents)
+        if dynamic:
+            extents = (bytes_asked // kind.itemsize,)
+            size = max(1, -(-bytes_asked // _UNIT) * _UNIT // kind.itemsize)
+        alignment = alignment or (_UNIT if dynamic else kind.itemsize)
+        storage: Any
+        if kind.names:
+            storage = OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))
+        else:
+            storage = state.shared_storage(state, size, kind, alignment)
         if others:  # the same bytes: who has written them is known no more
             storage.data = others[0].data.view(np.uint8).view(kind)
             for one in (storage, *others):
                 one.written[:] = one.complete = True
         state.shared[key] = View.of(storage, extents)
-    storage = state.shared[key].storage
+    view: View = state.shared[key]
+    return _of_site(state, view) if dynamic else view
+
+
+def _of_site(state: State, whole: View) -> View:
+    """All of a block's dynamic shared memory by a name of its own."""
     if (here := state.here()) not in state.sites:
-        state.sites[here] = View.of(storage, extents) if state.sites else state.shared[key]
-        if len(state.sites) > 1 and not (state.has_engines or kind.names):
-            names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
+        state.sites[here] = View.of(whole.storage, whole.shape) if state.sites else whole
+        if len(state.sites) > 1 and not (state.has_engines or whole.dtype.names):
+            names = Names(whole.storage.data.nbytes)
             for one in state.sites.values():
-                one.storage.names = names = names or Names(storage.data.nbytes)
+                one.storage.names = names
     view: View = state.sites[here]
     return view
 
 
 def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
-    extents, kind = tuple(map(int, shape if type(shape) is tuple else (shape,))), dtype.dtype
+    extents, kind = _extents(shape), dtype.dtype
     size, make = math.prod(extents), partial(Local, state)
     storage = OwnRecords(kind, size, make) if kind.names else make(size, kind)
     if state.has_engines:

@@ -39,7 +39,6 @@ class Met(NamedTuple):
     event: int
     who: Ints
     stamps: Ints
-    fence: Met | None = None  # for an atomic operation: those that had called it before
 
 
 def _met(asked: Ints, moments: Ints, others: Ints, theirs: Ints, sign: int) -> Bools:
@@ -59,10 +58,10 @@ class Log:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
         self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same, else -1
-        # By block: fences that no atomic operation has come after, atomic operations that tell others what came
-        # before, and atomic operations that may have been told.
+        # By block: fences that no atomic operation has come after; others, each with the event of the atomic
+        # operation that tells others what came before; and atomic operations that may have been told.
         self._fences: defaultdict[int, list[Met]] = defaultdict(list)
-        self.released: defaultdict[int, list[Met]] = defaultdict(list)
+        self.released: defaultdict[int, list[tuple[Met, int]]] = defaultdict(list)
         self._acquired: defaultdict[int, list[Met]] = defaultdict(list)
 
     def add(self, line: int, stamps: Any, base: int) -> int:
@@ -88,7 +87,7 @@ class Log:
                 before = _met(fence.who, fence.stamps, own, moments, 1)
                 told, left = (Met(fence.event, fence.who[one], fence.stamps[one]) for one in (before, ~before))
                 if before.any():
-                    self.released[block].append(Met(event, own, moments, told))
+                    self.released[block].append((told, event))
                 if not before.all():
                     self._fences[block].append(left)
 
@@ -121,12 +120,10 @@ class Log:
             looked = np.full(len(own), _NOBODY)
             for met in self._acquired.get(other, ()):
                 looked[_met(second[own], now[own], met.who, met.stamps, -1)] = met.event
-            for met in self.released.get(one, ()):
-                assert met.fence is not None
-                told = (met.event < looked) if one == other else (met.event <= looked)
-                told &= events[own] <= met.fence.event
+            for fence, event in self.released.get(one, ()):
+                told = (events[own] <= fence.event) & ((event < looked) if one == other else (event <= looked))
                 if told.any():
-                    found[own] |= told & _met(first[own], then[own], met.fence.who, met.fence.stamps, 1)
+                    found[own] |= told & _met(first[own], then[own], fence.who, fence.stamps, 1)
         return found
 
 
@@ -174,11 +171,6 @@ class Launch:
 class State:
     """One launch of a kernel, and the blocks of it that run at once."""
 
-    mask: Mask  # the active lanes
-    waiting: Mask  # the lanes of threads that have not returned
-    stamps: Any  # barriers that a thread has passed, above BARRIER bits of its syncwarps: one number, or one per lane
-    tainted: Bools | None  # lanes that may hold what they read where nothing had written; None: no lane
-
     def __init__(self, home: str) -> None:
         """``home``: the file of the kernel, whose lines are reported."""
         self.home = home
@@ -217,15 +209,16 @@ class State:
         self.first_ordinal = self.next_ordinal
         self.next_ordinal += len(self.lane_numbers)
         self.ran.append(numbers)
-        self.mask = self.waiting = self.all
-        self.stamps = 0
+        self.mask = self.waiting = self.all  # the active lanes, and those of threads that have not returned
+        # barriers that a thread has passed, above BARRIER bits of its syncwarps: one number, or one per lane
+        self.stamps: Any = 0
         self.left = self.none.bits  # threads that had returned when their block passed its last barrier
         self.shared: dict[Any, Any] = {}  # arrays in shared memory: a View by place in the code
         self.sites: dict[Any, Any] = {}  # and of dynamic ones, by the place where a kernel asks for one
         self.copies: list[Any] = []  # under way to shared memory: each a helpers.Copy
         self.groups: Any = 0  # of copies that a thread has committed
-        self.tainted = None
-        self.sources: list[Any] = []  # what they read: each a views.Source
+        self.tainted: Bools | None = None  # lanes that may hold what they read where nothing had written
+        self.sources: dict[tuple[int, str], Any] = {}  # what they read, by line and array's name: a views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
         self.branches = 0  # since then
         self.turning = 0  # the line of the loop that was begun last
@@ -243,15 +236,6 @@ class State:
 
     def block_of(self, ordinal: int) -> Point:
         return self.axes(int(np.concatenate(self.ran)[ordinal // self.lanes_per_block]), self.grid)
-
-    def ordinals(self, lanes: Bools | Ints) -> Ints:
-        return self.lane_numbers[lanes] + self.first_ordinal
-
-    def stamps_of(self, ordinals: Ints) -> Any:
-        """The stamps that threads of the running blocks have now; of others, anything."""
-        if not isinstance(self.stamps, np.ndarray):
-            return self.stamps
-        return self.stamps.take(ordinals - self.first_ordinal, mode="clip")
 
     def here(self) -> tuple[Any, ...]:
         """The call that is being made: by function, or by the calls that lead to it where Numba writes it out."""

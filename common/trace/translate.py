@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias
 from common.trace.expressions import COUNTS, Expressions, names, tuple_of
 
 FUNCTION = "_function"  # the translated function's name
-_Loop: TypeAlias = "tuple[str, str]"  # variables with the masks of those who have left the loop, and its present turn
 
 
 class Translator(Expressions):
@@ -26,11 +25,12 @@ class Translator(Expressions):
         live(definition.body, self.flow)
         # masks with which lanes that are not active now go on, and which variables may be read there
         self.scopes: list[tuple[str, frozenset[str]]] = []
-        self.loops: list[_Loop] = []
+        # by loop, variables with the masks of those who have left it, and its present turn
+        self.loops: list[tuple[str, str]] = []
         self.merged: set[str] = set()
         *before, last = definition.body
         # a single return at the very end leaves nobody behind
-        self.early = any(map(may_return, before)) or (may_return(last) and not isinstance(last, ast.Return))
+        self.early = any(map(may_leave, before)) or (may_leave(last) and not isinstance(last, ast.Return))
 
     def module(self) -> ast.Module:
         while True:
@@ -75,7 +75,7 @@ class Translator(Expressions):
     def _rejoin(self, node: ast.stmt, before: str) -> None:
         """Those go on who came, but for who has left an enclosing loop's turn, or the function."""
         around = self.loops[-1] if self.loops else ()
-        self._emit(f"_t.mask = {self._without(before, *around) if may_leave(node) or may_return(node) else before}")
+        self._emit(f"_t.mask = {self._without(before, *around) if may_leave(node) else before}")
 
     def _block(self, statements: list[ast.stmt]) -> None:
         for i, statement in enumerate(statements):
@@ -295,7 +295,3 @@ def may_leave(node: ast.AST, inside: bool = False) -> bool:
     loop = node.body if isinstance(node, ast.For | ast.While) else []
     statements = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
     return any(may_leave(child, inside or child in loop) for child in statements)
-
-
-def may_return(node: ast.AST) -> bool:
-    return any(isinstance(child, ast.Return | ast.Raise | ast.Assert) for child in ast.walk(node))

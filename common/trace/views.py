@@ -15,7 +15,7 @@ import numpy as np
 
 from common.trace.cost import Bools, Ints
 from common.trace.state import State
-from common.trace.values import INT64, UINT64, Value, dtype_of, signed, uniform, widened
+from common.trace.values import INT64, Value, dtype_of, signed, uniform, widened
 
 Offsets = Any  # int, or an int64 per lane
 Wrong: TypeAlias = "Bools | None"  # lanes whose index is wrong; None: no lane
@@ -49,18 +49,11 @@ class View:
         return View(self.storage, self.start, self.shape[::-1], self.strides[::-1], self.name, self.bounded)
 
     def reshape(self, *given: Any) -> View:
-        """Raises ValueError if the array is not contiguous or the shape has not as many elements."""
+        """Raises as NumPy does, and ValueError if the array is not contiguous."""
         wanted = given[0] if len(given) == 1 and isinstance(given[0], tuple) else given
-        extents = [as_offset(extent) for extent in wanted]
         if not self.flat_order:
             raise ValueError(f"{self.name} is not contiguous, so it cannot be reshaped")
-        if not all(type(extent) is int for extent in extents):
-            raise ValueError(f"{self.name}: a shape that differs between threads is not traced")
-        try:
-            shape = np.broadcast_to(0, self.size).reshape(extents).shape
-        except ValueError:
-            text = f"{self.name} has {self.size} elements, and is reshaped to {tuple(extents)}"
-            raise ValueError(text) from None
+        shape = np.broadcast_to(0, self.size).reshape([as_offset(extent) for extent in wanted]).shape
         return View(self.storage, self.start, shape, _row_major(shape), self.name, self.bounded)
 
     def element(self, offset: int) -> str:
@@ -128,7 +121,7 @@ class View:
         """The first element of a slice, how many it has, and its step. Ends beyond the array are cut, as in NumPy."""
         ends = [None if end is None else as_offset(end) for end in (part.start, part.stop, part.step)]
         if all(end is None or type(end) is int for end in ends):
-            chosen = range(*slice(*ends).indices(extent))
+            chosen = range(extent)[slice(*ends)]
             return chosen.start, len(chosen), chosen.step
         both = (0 if ends[0] is None else ends[0]), (extent if ends[1] is None else ends[1])
         first, last = (np.clip(np.where(end < 0, end + extent, end), 0, extent) for end in both)
@@ -189,7 +182,7 @@ def as_offset(value: Value) -> Offsets:
         return value
     if value.dtype.kind not in "iub":
         raise TypeError(f"an index must be an integer, and this is {value.dtype}")
-    return value.view(INT64) if value.dtype == UINT64 else signed(widened(value))
+    return signed(widened(value))
 
 
 def within(
@@ -243,15 +236,16 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 # --- what nothing has written ---
 
 
+_RETURNED = "the return: a thread without an output still stages for its block, and comes to each of its barriers"
+
+
 @dataclass(eq=False)
 class Source:
     """Lanes that read what nothing had written; without a view, took what no thread gave."""
 
-    lanes: Bools
-    line: int
     view: View | None
+    lanes: Bools
     offsets: Ints  # from the view's start
-    name: str  # the view's, or what a lane did
 
 
 def require_written(state: State, value: Value, line: int = 0) -> None:
@@ -276,9 +270,7 @@ def _unset(state: State, line: int, view: View, offset: int, lanes: Bools, becam
     gone = np.count_nonzero(state.left.reshape(state.blocks_at_once, -1)[block])
     if gone and view.storage.space == "shared":
         told = f": {gone} of the block's {state.threads} threads had returned before the barrier"
-        look_at = (
-            "the return: a thread without an output still stages for its block, and comes to each of its barriers"
-        )
+        look_at = _RETURNED
     state.fault("read-before-write", line, view.name, text + told, lanes, look_at=look_at)
     return text
 
@@ -286,12 +278,8 @@ def _unset(state: State, line: int, view: View, offset: int, lanes: Bools, becam
 def taint(state: State, line: int, lanes: Bools, name: str, view: View | None = None, offsets: Offsets = 0) -> None:
     """These lanes read what nothing has written, or took what no thread gave: a fault if something comes of it."""
     state.tainted = lanes.copy() if state.tainted is None else state.tainted | lanes
-    for source in state.sources:
-        if (source.line, source.name) == (line, name):
-            source.offsets = np.where(lanes, offsets, source.offsets)
-            source.lanes |= lanes
-            return
-    state.sources.append(Source(lanes.copy(), line, view, np.broadcast_to(offsets, lanes.shape), name))
+    source = state.sources.setdefault((line, name), Source(view, state.none.bits, state.lane_numbers))
+    source.lanes, source.offsets = source.lanes | lanes, np.where(lanes, offsets, source.offsets)
 
 
 def reveal(state: State, value: Value, what: str) -> None:
@@ -299,16 +287,15 @@ def reveal(state: State, value: Value, what: str) -> None:
     if dtype_of(value).kind != "f":
         return
     lanes = np.isnan(value) & state.tainted & state.mask.bits
-    lane = int(np.argmax(lanes))
-    source = next((one for one in state.sources if one.lanes[lane]), None) if lanes.any() else None
-    if source is None:
+    lane, became = int(np.argmax(lanes)), f", and what becomes of it {what}"
+    key = next((key for key, one in state.sources.items() if one.lanes[lane]), None) if lanes.any() else None
+    if key is None:
         return
-    became = f", and what becomes of it {what}"
+    (line, name), source = key, state.sources.pop(key)
     if source.view is None:
-        state.fault("warp-sync", source.line, "", f"{source.name}{became}", lanes)
+        state.fault("warp-sync", line, "", f"{name}{became}", lanes)
     else:
-        _unset(state, source.line, source.view, int(source.offsets[lane]), lanes, became)
-    state.sources.remove(source)
+        _unset(state, line, source.view, int(source.offsets[lane]), lanes, became)
 
 
 def take_taint(state: State, giver: Ints) -> None:
@@ -316,7 +303,7 @@ def take_taint(state: State, giver: Ints) -> None:
     if state.tainted is None:
         return
     state.tainted = state.tainted | state.tainted[giver]
-    for source in state.sources:
+    for source in state.sources.values():
         source.offsets = np.where(source.lanes, source.offsets, source.offsets[giver])
         source.lanes = source.lanes | source.lanes[giver]
 
@@ -329,7 +316,7 @@ def spread_taint(state: State) -> None:
 
 def note_unwritten(state: State) -> None:
     told = {array for kind, _, array in state.ledger.faults if kind == "read-before-write"}
-    for source in state.sources:
-        if source.view is not None and source.name not in told:
-            text = f"line {source.line} reads elements of {source.name} that nothing has written"
+    for (line, name), source in state.sources.items():
+        if source.view is not None and name not in told:
+            text = f"line {line} reads elements of {name} that nothing has written"
             state.ledger.notes[f"{text}; no such value is stored"] += 1

@@ -162,11 +162,10 @@ def test_a_remembered_cost_is_that_of_the_request(space):
         kind = generator.integers(0, 4)
         places = [LANES, LANES // 2, 8 * LANES, generator.integers(0, 99, 32)][kind] * width + base
         active = generator.random(32) < 0.8
+        found = ledger.cost(space, 4 * places, active, 4 * width)
         if space == "global":
-            found = ledger.cost(space, 4 * places, active, 4 * width)
             assert found == sectors(row(4 * places), active[None], 4 * width)
         else:
-            found = ledger.cost(space, places, active, width)
             assert found == wavefronts(row(places), active[None], width)
 
 
