@@ -8,7 +8,7 @@ all arrays lie between margins of NaN, so an access beyond them shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -103,18 +103,18 @@ class Bench:
 
     def load(self, x: Array, weight: Array) -> None:
         """Copy operands to the device and prepare the weights."""
-        with self._tracer or nullcontext():
-            self.x.set(x)
-            self.weight.set(weight)
-            self._wait_for(self.prepare)
+        self.x.set(x)
+        self.weight.set(weight)
+        with self._working():
+            self.prepare()
 
     def blank(self) -> None:
         """Make the output what nobody has written."""
-        if not self._tracer:
+        if self._tracer:
+            self.y.array.poison()
+            arrays.bits(np.asarray(self.y.array))[...] = arrays.UNWRITTEN[self.y.dtype]
+        else:
             self.y.blank()
-            return
-        self.y.array.poison()
-        arrays.bits(np.asarray(self.y.array))[...] = arrays.UNWRITTEN[self.y.dtype]
 
     def prepare(self) -> None:
         self.step.prepare(self.weight.array)
@@ -127,19 +127,24 @@ class Bench:
         if self._tracer:
             self._tracer.order = "backward" if self._launches % 2 else "forward"
         self._launches += 1
-        with self._tracer or nullcontext():
-            self._wait_for(self.launch)
+        with self._working():
+            self.launch()
 
-    def result(self) -> Array:
-        """Launch; returns the output."""
+    def result(self, over: Array | None = None) -> Array:
+        """The output of a launch over a blank one, or ``over`` these values."""
+        if over is None:
+            self.blank()
+        else:
+            self.y.set(over)
         self.run()
         return arrays.numbers(self.y.get())
 
-    def _wait_for(self, work: Callable[[], None]) -> None:
+    @contextmanager
+    def _working(self) -> Iterator[None]:
         from numba import cuda
 
-        with stages.stage(stages.KERNEL):
-            work()
+        with self._tracer or nullcontext(), stages.stage(stages.KERNEL):
+            yield
             cuda.synchronize()
 
 
@@ -148,181 +153,156 @@ class Bench:
 
 def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
-    verdict, problem = Verdict(bench.problem), bench.problem
-    before = _first(bench, verdict, rules)
-    if verdict.findings:
-        return verdict
-    # new operands over the old output: nothing of the first launch may survive
-    new = inputs.integers(problem, rules.seed + 1, rules.algorithm)
-    got, expected = _launched(bench, verdict, *new, blank=False), _right(problem, *new)
-    wrong = int(np.count_nonzero(got != expected))
-    # a race would show in a second launch, too, and differently
-    repeats, over = (3, before[2]) if wrong else (rules.repeats, None)
-    verdict.findings += _disagreement(bench, got, expected, repeats, over)
-    if wrong and not verdict.findings:
-        why = diagnose.kept(problem, before[:2], new, before[2], got, expected)
-        text = f"{wrong} of {got.size} elements are wrong on the second launch, with new inputs"
-        unknown = ", and the first was right: something is kept between launches"
-        verdict.findings.append(Finding("stale", text + (f": {why}" if why else unknown)))
-    if not verdict.findings:
-        _on_normals(bench, verdict, rules._replace(seed=rules.seed + 2), exact=True)
-    return verdict
+    check = _Check(bench, rules)
+    before = check.first()
+    if check.verdict.right:
+        # new operands over the old output: nothing of the first launch may survive; and a race would show here, too
+        new = inputs.integers(bench.problem, rules.seed + 1, rules.algorithm)
+        check.exact(*new, "on the second launch, with new inputs", "stale", before, before[2], rules.repeats)
+    if check.verdict.right:
+        check.normals(rules.seed + 2)
+    return check.verdict
 
 
 def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches. ``make``
     gives a bench of the same step and problem anew."""
-    bench = make()
-    verdict = check_bench(bench, rules)
-    for attempt in _attempts(make, bench, rules) if verdict.right else ():
-        if _differs(verdict, *attempt):
-            break
-    return verdict
+    check = _Check(make(), rules)
+    problem, check.verdict = check.bench.problem, check_bench(check.bench, rules)
+    changes = _changes(problem, rules)
+    while check.verdict.right and (change := next(changes, None)):
+        check.exact(*change)
+    if check.verdict.right:
+        check.bench = make()
+    other = inputs.integers(problem, rules.seed + 4, rules.algorithm)
+    for launch in range(RELAUNCHES + 1):
+        if check.verdict.right:
+            said = f"at launch {launch} on the same arrays" if launch else "in other arrays of the same shape"
+            check.exact(*other, said, "stale", load=not launch)
+    return check.verdict
 
 
-def _attempts(
-    make: Callable[[], Bench], bench: Bench, rules: Rules
-) -> Iterator[tuple[Bench, Array, Array, str, str, bool]]:
-    """What :func:`_differs` is given: operands that differ little from those before, with what was changed."""
-    seed, problem = rules.seed, bench.problem
+def _changes(problem: Problem, rules: Rules) -> Iterator[tuple[Array, Array, str, str]]:
+    """Operands of each kind, then some that differ little from those before, with what was changed, and the kind of
+    finding that a wrong output is."""
     for special, said in inputs.SPECIAL.items():
-        operands = inputs.special(special, problem, seed + 3, rules.precision, rules.algorithm)
-        yield bench, *operands, f"with {said}", "wrong", True
-    x, weight = inputs.integers(problem, seed, rules.algorithm)
-    yield bench, x, weight, "back on the first inputs", "stale", True
-    weights, xs = _one_by_one(weight, seed), _one_by_one(x, seed)
-    for one in weights:
-        yield bench, x, one, "after one element of the weights was changed", "stale", True
-    turned = inputs.pruned(np.flip(weights[-1]).copy(), rules.algorithm)
-    yield bench, x, turned, "after the weights were put in another order", "stale", True
-    for one in xs:
-        yield bench, one, turned, "after one element of the input was changed", "stale", True
-    # of the same sum
-    yield bench, np.flip(xs[-1]).copy(), turned, "after the input was put in another order", "stale", True
-    other = inputs.integers(problem, seed + 4, rules.algorithm)
-    yield make(), *other, "in other arrays of the same shape", "stale", True
-    bench.load(x, weight)
-    for launch in range(1, RELAUNCHES + 1):
-        yield bench, x, weight, f"at launch {launch} on the same arrays", "stale", False
+        operands = inputs.special(special, problem, rules.seed + 3, rules.precision, rules.algorithm)
+        yield *operands, f"with {said}", "wrong"
+    x, weight = inputs.integers(problem, rules.seed, rules.algorithm)
+    yield x, weight, "back on the first inputs", "stale"
+    for changed in _one_by_one(weight, rules.seed):
+        yield x, changed, "after one element of the weights was changed", "stale"
+    turned = inputs.pruned(np.flip(changed).copy(), rules.algorithm)
+    yield x, turned, "after the weights were put in another order", "stale"
+    for changed in _one_by_one(x, rules.seed):
+        yield changed, turned, "after one element of the input was changed", "stale"
+    yield np.flip(changed).copy(), turned, "after the input was put in another order", "stale"
 
 
-def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
-    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any;
-    on normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
-    verdict, plain, rules = Verdict(bench.problem), Verdict(bench.problem), rules._replace(repeats=1)
-    if special == inputs.NORMALS:
-        _on_normals(bench, verdict, rules)
-        if verdict.findings:
-            _first(bench, plain, rules)
-        verdict.findings = plain.findings or verdict.findings
-        return verdict
-    before = _first(bench, verdict, rules)
-    if special and not verdict.findings:
-        x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        _differs(verdict, bench, x, weight, f"with {inputs.SPECIAL[special]}", "wrong", True, before)
-    return verdict
-
-
-def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
-    """Launch on integers and compare; returns the operands and the output."""
-    x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
-    y, expected = _launched(bench, verdict, x, weight), _right(bench.problem, x, weight)
-    outside, wrong = trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
-    if wrong and not outside:
-        # at least twice more: the tracer runs the threads of every second launch in the opposite order
-        wrong = _disagreement(bench, y, expected, max(rules.repeats, 3)) + wrong
-    verdict.findings += outside + wrong
-    return x, weight, y
-
-
-def _launched(
-    bench: Bench, verdict: Verdict, x: Array, weight: Array, load: bool = True, blank: bool = True
-) -> Array:
-    """The output of a launch on these operands."""
-    if load:
-        bench.load(x, weight)
-    if blank:
-        bench.blank()
-    y = bench.result()
-    verdict.elements_compared += y.size
-    return y
-
-
-def _right(problem: Problem, x: Array, weight: Array) -> Array:
-    return reference.stored(problem, arrays.full(problem, x, weight))
-
-
-def _on_normals(bench: Bench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
-    """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
-    x, weight = inputs.normals(bench.problem, rules.seed, rules.algorithm)
-    y = _launched(bench, verdict, x, weight)
-    verdict.findings += trespass(bench, x, weight)
-    verdict.findings += precision(bench.problem, x, weight, y, rules.precision, exact, rules.algorithm)
-
-
-def _one_by_one(values: Array, seed: int) -> list[Array]:
+def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
     """Copies of ``values``, each with one more element changed: first, middle, an odd one, last, a drawn one. A key
     made of some of the elements misses one of these at least."""
-    half, last, found = values.size // 2, values.size - 1, []
+    half, last = values.size // 2, values.size - 1
     drawn = int(np.random.default_rng(seed).integers(values.size))
     # of the drawn one the magnitude changes, which may be all that is looked at
     for place in (*dict.fromkeys((0, half, min(half | 1, last), last)), None):
         values, at = values.copy(), drawn if place is None else place
         number = codes.values(values.flat[at : at + 1])
         values.flat[at] = codes.held(number + np.sign(number) if place is None else -number, values.dtype)[0]
-        found.append(values)
-    return found
+        yield values
 
 
-def _differs(
-    verdict: Verdict, bench: Bench, x: Array, weight: Array, said: str, kind: str, load: bool,
-    before: tuple[Array, Array, Array] | None = None,
-) -> bool:  # fmt: skip
-    """Launch on these operands; adds findings that open with ``said``, of ``kind`` if the output is wrong.
-    ``before``: the operands and the right output of the launch before."""
-    y, expected, why = _launched(bench, verdict, x, weight, load), _right(bench.problem, x, weight), ""
-    found = trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
-    if before and [one.kind for one in found] == ["wrong"]:
-        why = diagnose.kept(bench.problem, before[:2], (x, weight), before[2], y, expected)
-    for one in found:
-        own = "stale" if why else kind if one.kind == "wrong" else one.kind
-        message = f"{one.message.partition(' (')[0]}: {why}" if why else one.message
-        verdict.findings.append(Finding(own, f"{said}: {message}"))
-    return bool(found)
+def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
+    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any;
+    on normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
+    check = _Check(bench, rules)
+    if special == inputs.NORMALS:
+        check.normals(rules.seed)
+        imprecise, check.verdict.findings = check.verdict.findings, []
+        if imprecise:
+            check.first()
+        check.verdict.findings = check.verdict.findings or imprecise
+        return check.verdict
+    before = check.first()
+    if special and check.verdict.right:
+        operands = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
+        check.exact(*operands, f"with {inputs.SPECIAL[special]}", "wrong", before)
+    return check.verdict
+
+
+Launched = tuple[Array, Array, Array]  # the operands and the output
+
+
+class _Check:
+    """A check of one shape as it goes on: launch by launch its verdict has more findings."""
+
+    def __init__(self, bench: Bench, rules: Rules) -> None:
+        self.bench, self.rules, self.verdict = bench, rules, Verdict(bench.problem)
+
+    def first(self) -> Launched:
+        """Launch on integers."""
+        return self.exact(*inputs.integers(self.bench.problem, self.rules.seed, self.rules.algorithm))
+
+    def exact(
+        self, x: Array, weight: Array, said: str = "", kind: str = "wrong", before: Launched | None = None,
+        over: Array | None = None, repeats: int = 1, load: bool = True,
+    ) -> Launched:  # fmt: skip
+        """Launch on operands whose sums are exact, and compare; so many ``repeats`` must agree. Findings open with
+        ``said``, and are of that ``kind`` if the output is wrong. ``before``: a right launch before this one."""
+        bench, problem = self.bench, self.bench.problem
+        if load:
+            bench.load(x, weight)
+        y, expected = bench.result(over), reference.stored(problem, arrays.full(problem, x, weight))
+        self.verdict.elements_compared += y.size
+        found, wrong = trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
+        alone = not found and [one.kind for one in wrong] == ["wrong"]
+        why = diagnose.kept(problem, before[:2], (x, weight), before[2], y, expected) if before and alone else ""
+        if why:
+            kind, wrong = "stale", [Finding("wrong", f"{wrong[0].message.partition(' (')[0]}: {why}")]
+        if not found:
+            # at least twice more: the tracer runs the threads of every second launch in the opposite order
+            found = _disagreement(bench, y, expected, max(repeats, 3) if wrong else repeats, over)
+        if not said or not any(one.kind == "unstable" for one in found):
+            found = found + wrong
+        for one in found:
+            message = f"{said}: {one.message}" if said else one.message
+            self.verdict.findings.append(Finding(kind if one.kind == "wrong" else one.kind, message))
+        return x, weight, y
+
+    def normals(self, seed: int) -> None:
+        """Launch on normals: is the error within the bound of the arithmetic?"""
+        x, weight = inputs.normals(self.bench.problem, seed, self.rules.algorithm)
+        self.bench.load(x, weight)
+        y = self.bench.result()
+        self.verdict.elements_compared += y.size
+        self.verdict.findings += trespass(self.bench, x, weight)
+        self.verdict.findings += precision(self.bench.problem, x, weight, y, *self.rules[2:])
 
 
 # --- findings ---
 
 
-def _disagreement(
-    bench: Bench, earlier: Array, expected: Array, repeats: int, over: Array | None = None
-) -> list[Finding]:
-    """Do more launches give what ``earlier`` is, bit for bit? Before each, the output is blank, or holds ``over``."""
-    for _ in range(repeats - 1):
-        if over is None:
-            bench.blank()
-        else:
-            bench.y.set(over)
-        again = bench.result()
-        count = int(np.count_nonzero(arrays.bits(again) != arrays.bits(earlier)))
-        if count:
-            text = f"{count} of {earlier.size} elements differ between launches on equal inputs"
-            sums = np.array_equal(again.astype(np.float64) - earlier, expected)
-            return [Finding("unstable", f"{text}: {_ADDED if sums else _RACE}")]
+def _disagreement(bench: Bench, y: Array, expected: Array, launches: int, over: Array | None) -> list[Finding]:
+    """Do so many launches in all give ``y``, bit for bit?"""
+    for _ in range(launches - 1):
+        again = bench.result(over)
+        if count := int(np.count_nonzero(arrays.bits(again) != arrays.bits(y))):
+            added = np.array_equal(again.astype(np.float64) - y, expected)
+            text = f"{count} of {y.size} elements differ between launches on equal inputs"
+            return [Finding("unstable", f"{text}: {_ADDED if added else _RACE}")]
     return []
 
 
 def trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
     """What was written outside of the three arrays, and in the operands."""
-    names, findings = bench.problem.names, []
-    for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=False):
+    names, findings = bench.problem.names[:3], []
+    for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=True):
         if offsets := guarded.trespasses():
-            first = (
-                f"{-o} before its start" if o < 0 else f"{o - guarded.size + 1} past its end" for o in offsets[:3]
-            )
+            size = guarded.size
+            first = (f"{-o} before its start" if o < 0 else f"{o - size + 1} past its end" for o in offsets[:3])
             text = f"{len(offsets)} elements written outside {name}: {', '.join(first)}"
             findings.append(Finding("wrote_outside", text))
-    for name, guarded, sent in zip(names, (bench.x, bench.weight), (x, weight), strict=False):
+    for name, guarded, sent in zip(names[:2], (bench.x, bench.weight), (x, weight), strict=True):
         changed = np.argwhere(guarded.get() != sent)
         if len(changed):
             text = f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, changed[0])}"
@@ -336,20 +316,17 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
     name, missing = problem.names[2], arrays.missing(y)
     # a sum may keep the payload of the NaN it started from
     unwritten = missing & (arrays.bits(y) == arrays.UNWRITTEN[y.dtype]) & (not read)
-    cause = (
-        f"because the kernel {read}" if read else "as from a read beyond an input's end or of uninitialised memory"
-    )
+    usual = "as from a read beyond an input's end or of uninitialised memory"
+    cause = f"because the kernel {read}" if read else usual
+    texts = {"unwritten": "were never written", "nan": f"are NaN or infinite, {cause}"}
     findings = []
-    for kind, mask, text in (
-        ("unwritten", unwritten, "were never written"),
-        ("nan", missing & ~unwritten, f"are NaN or infinite, {cause}"),
-    ):
+    for (kind, text), mask in zip(texts.items(), (unwritten, missing & ~unwritten), strict=True):
         if mask.any():
-            region = letters.where(problem, mask)
+            where = letters.where(problem, mask)
             if kind == "unwritten" and mask.all():
-                region = "nothing was: does launch start the kernel, and does the kernel store?"
-            message = f"{int(mask.sum())} of {y.size} elements of {name} {text}, the first "
-            message += _at(name, np.argwhere(mask)[0]) + (f" ({region})" if region else "")
+                where = "nothing was: does launch start the kernel, and does the kernel store?"
+            first = _at(name, np.argwhere(mask)[0]) + (f" ({where})" if where else "")
+            message = f"{int(mask.sum())} of {y.size} elements of {name} {text}, the first {first}"
             findings.append(Finding(kind, message))
     return findings
 
@@ -359,8 +336,7 @@ def _reads(bench: Bench, x: Array, weight: Array, got: Array) -> str:
     nan, name = np.isnan(got), bench.problem.names[2]
     if not nan.any():
         return ""
-    bench.y.set(np.full(got.shape, _FILL))
-    again = bench.result()[nan]
+    again = bench.result(np.full(got.shape, _FILL))[nan]
     if not (again != _FILL).any() or not np.isfinite(again).all():
         return ""
     sums = arrays.full(bench.problem, x, weight)[nan]
@@ -374,17 +350,16 @@ def _compare(bench: Bench, x: Array, weight: Array, got: Array, expected: Array)
     problem = bench.problem
     findings = holes(problem, got, _reads(bench, x, weight, got))
     wrong = (got != expected) & ~arrays.missing(got)
-    if not wrong.any():
-        return findings
-    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected)
-    text = tally(problem, np.argwhere(wrong), got[wrong], expected[wrong], got.size, "elements are wrong", hint)
-    return [*findings, Finding("wrong", text)]
+    if wrong.any():
+        hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected)
+        findings.append(Finding("wrong", tally(problem, wrong, got, expected, "elements are wrong", hint)))
+    return findings
 
 
 def precision(
-    problem: Problem, x: Array, weight: Array, got: Array, precision: str, exact: bool, algorithm: str | None = None
+    problem: Problem, x: Array, weight: Array, got: Array, precision: str, algorithm: str | None = None
 ) -> list[Finding]:
-    """What is not precise in an output ``got`` on normals; ``exact``: integers were right."""
+    """What is not precise in an output ``got`` on normals, if it is right on integers."""
     if missing := holes(problem, got):
         return missing
     expected = arrays.full(problem, x, weight)
@@ -393,29 +368,31 @@ def precision(
     transformed = reference.transformed_magnitude(problem, x, weight) if minimal else None
     bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)
-    beyond = error > bound
     rounded = {FLOAT16: "float16", UINT16: "bfloat16", UINT8: "e4m3"}.get(problem.input_dtype, precision)
     whose, usual = _BOUNDS[rounded]
-    if not beyond.any():
-        allowed = reference.typical_error(problem, x, weight, magnitude, expected, precision, transformed)
-        found = reference.root_mean_square(error)
-        if found <= allowed:
-            return []
-        text = f"the elements are {'right on integers, but ' if exact else ''}off by {found:.3g} (root mean square)"
-        why = f"{found / allowed:.2f} times what {whose} arithmetic may give, as from {usual}"
-        return [Finding("imprecise", f"{text} on normals ({why})")]
-    worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
-    hint = f"up to {worst:.3g} times the {algorithm if minimal else whose} bound, as from {usual} or a dropped term"
-    text = f"elements are {'right on integers but ' if exact else ''}not precise"
-    said = tally(problem, np.argwhere(beyond), got[beyond], expected[beyond], got.size, text, hint)
-    return [Finding("imprecise", said)]
+    if (beyond := error > bound).any():
+        worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
+        text, bound_of = "elements are right on integers but not precise", algorithm if minimal else whose
+        hint = f"up to {worst:.3g} times the {bound_of} bound, as from {usual} or a dropped term"
+        return [Finding("imprecise", tally(problem, beyond, got, expected, text, hint))]
+    allowed = reference.typical_error(problem, x, weight, magnitude, expected, precision, transformed)
+    if (found := reference.root_mean_square(error)) <= allowed:
+        return []
+    why = f"{found / allowed:.2f} times what {whose} arithmetic may give, as from {usual}"
+    text = f"the elements are right on integers, but off by {found:.3g} (root mean square) on normals ({why})"
+    return [Finding("imprecise", text)]
 
 
-def tally(problem: Problem, places: Array, got: Array, expected: Array, total: int, text: str, hint: str = "") -> str:
-    """How many of ``total`` elements something is true of, those at ``places``, with the first three."""
-    first, name = zip(places[:3], got, expected, strict=False), problem.names[2]
+def tally(
+    problem: Problem, which: Array, got: Array, expected: Array, text: str, hint: str = "", places: Any = None
+) -> str:
+    """Of how many elements something is true, those of the mask ``which``, with the first three; ``places`` are the
+    indices of elements that are samples."""
+    places = np.argwhere(which) if places is None else np.transpose(places)[which]
+    first = zip(places[:3], got[which], expected[which], strict=False)
+    name = problem.names[2]
     shown = "; ".join(f"{_at(name, place)} = {value:.9g}, expected {right:.9g}" for place, value, right in first)
-    return f"{len(places)} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
+    return f"{len(places)} of {got.size} {text}: {shown}" + (f" ({hint})" if hint else "")
 
 
 def _at(name: str, index: Iterable[Any]) -> str:

@@ -206,11 +206,9 @@ def _launched(bench: Bench, positions: reference.Indices, expected: Array) -> tu
     taken = cuda.device_array(offsets.size, words.dtype)
     gather[grid(offsets.size)](words, offsets, taken)
     got = codes.values(taken.copy_to_host().view(dtype))
-    wrong = np.flatnonzero(got != expected)
     verdict = Verdict(bench.problem, elements_compared=len(expected))
-    if len(wrong):
-        at, text = np.transpose(positions)[wrong], "sampled elements are wrong"
-        said = check.tally(bench.problem, at, got[wrong], expected[wrong], len(expected), text)
+    if (wrong := got != expected).any():
+        said = check.tally(bench.problem, wrong, got, expected, "sampled elements are wrong", places=positions)
         verdict.findings.append(Finding("wrong", said))
     return verdict, bool(missing.copy_to_host()[0])
 
