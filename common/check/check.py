@@ -24,8 +24,7 @@ from common.explain import diagnose, letters
 from common.machine_code.capture import BoundStep
 from common.run import stages
 from common.run.messages import REPEATS as REPEATS
-from common.run.messages import Engine, StepResult
-from common.run.messages import Finding as Finding
+from common.run.messages import Finding, StepResult
 
 Array = NDArray[Any]
 
@@ -71,11 +70,11 @@ class Verdict:
     def right(self) -> bool:
         return not self.findings
 
-    def result(self, engine: Engine | None = None, seed: int | None = None) -> StepResult:
-        """The result of a task."""
+    def result(self, **more: Any) -> StepResult:
+        """The result of a task, with ``more`` fields."""
         return StepResult(
-            status="right" if self.right else "wrong", shape=self.problem.shape(), right=self.right, engine=engine,
-            elements_compared=self.elements_compared, findings=self.findings, seed=seed,
+            status="right" if self.right else "wrong", shape=self.problem.shape(), right=self.right,
+            elements_compared=self.elements_compared, findings=self.findings, **more,
         )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ product."""
 from __future__ import annotations
 
 import gc
-import itertools
 import sys
 import time
 import traceback
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.catalog import catalog, device, inputs, limits, sources
-from common.catalog.problems import Gemm, Problem
+from common.catalog.problems import Problem
 from common.machine_code import capture, successor
 from common.run import stages
 from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
@@ -59,21 +58,14 @@ def needed(problem: Problem, workspace: float = WORKSPACE) -> int:
     return int((1 + workspace) * problem.least_bytes)
 
 
-def require_large(problem: Problem, room: int) -> None:
-    """Raise NoRoomError unless a shape with arrays of more than 2^31 elements fits."""
-    if (least := needed(problem, LARGE_WORKSPACE)) > room:
-        raise NoRoomError(least, room)
-
-
 def sizes(problem: Problem) -> Iterator[Problem]:
     """The problem and ever smaller ones: its batch halved, or all three extents of a matrix product."""
     while True:
         yield problem
-        keys = ("M", "N", "K") if isinstance(problem, Gemm) else (problem.batch_key or "",)
-        extents = {key: getattr(problem, key, 1) for key in keys}
-        if min(extents.values()) < 2:
+        halves = {key: getattr(problem, key) // 2 for key in problem.batch_key or "MNK"}
+        if not all(halves.values()):
             return
-        problem = replace(problem, **{key: extent // 2 for key, extent in extents.items()})
+        problem = replace(problem, **halves)
 
 
 def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) -> Problem:
@@ -100,11 +92,16 @@ def probed(problem: Problem) -> list[Problem]:
 
 def fitted(problem: Problem, room: int) -> Problem:
     """The largest size of the problem that fits so many bytes; raises NoRoomError without any."""
-    size = problem
     for size in sizes(problem):
-        if needed(size) <= room:
+        if (least := needed(size)) <= room:
             return size
-    raise NoRoomError(needed(size), room)
+    raise NoRoomError(least, room)
+
+
+def require_large(problem: Problem, room: int) -> None:
+    """Raise NoRoomError unless a shape with arrays of more than 2^31 elements fits."""
+    if (least := needed(problem, LARGE_WORKSPACE)) > room:
+        raise NoRoomError(least, room)
 
 
 def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
@@ -197,14 +194,12 @@ def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Proble
 def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
     """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it, or a step
     that it imports, asks for that."""
-    files = (path, *(one for one in sources.imports(path) if one.suffix == ".py"))
-    if not any(ASKS in {helper.stem for helper in sources.imported_helpers(one)} for one in files):
-        return [architectures]
-
-    def size(name: str) -> int:
-        return limits.limits(name).shared_bytes
-
-    return [list(found) for _, found in itertools.groupby(sorted(architectures, key=size), size)]
+    files = path, *sources.imports(path)
+    asks = any(helper.stem == ASKS for one in files for helper in sources.imported_helpers(one))
+    groups: dict[int, list[str]] = {}
+    for name in architectures:
+        groups.setdefault(limits.limits(name).shared_bytes if asks else 0, []).append(name)
+    return [groups[size] for size in sorted(groups)]
 
 
 _held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
@@ -219,7 +214,7 @@ def operands(problem: Problem, seed: int, module: Any) -> fullsize.Operands:
     key = problem, seed, getattr(module, "ALGORITHM", None)
     if key not in _held:
         drop()
-        with stages.stage("inputs"):
+        with stages.stage("drawing of operands"):
             _held[key] = fullsize.Operands(*key)
     return _held[key]
 

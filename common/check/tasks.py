@@ -1,4 +1,4 @@
-"""What child processes do to check and to trace: ``check_task`` does the task ``check.check``, and so on.
+"""What child processes do to check, to compile and to trace: ``check_task`` does the task ``check.check``, and so on.
 
 Only child processes import this module: it brings Numba and the tracer, which take long.
 """
@@ -6,10 +6,13 @@ Only child processes import this module: it brings Numba and the tracer, which t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
+import itertools
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,25 +23,20 @@ from msgspec.structs import asdict, replace
 from numba import cuda
 from numba.cuda import dispatcher
 
-from common.catalog import catalog, device, limits, problems
+from common.catalog import catalog, device, limits, problems, sources
 from common.check import check, fullsize, loading, plan
-from common.check.compiling import compile_task, prepare_task, summarise_task
 from common.explain import errors, faults
 from common.explain.faults import Fault
-from common.machine_code import capture, codegen, kernelcache
+from common.machine_code import capture, codegen, kernelcache, summaries
+from common.machine_code.capture import replaced
+from common.machine_code.summaries import Summary
 from common.run import messages, stages
-from common.run.messages import Finding, StepResult
+from common.run.messages import Finding, Result, StepResult
 from common.trace import trace
 from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Script, ScriptResult, Trace, TraceResult
 from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Tracer
-
-__all__ = [
-    "ask_task", "check_task", "compile_task", "maps_task", "prepare_task", "script_task",
-    "summarise_task", "trace_task",
-]  # fmt: skip
-
 
 _LONGEST = 200  # characters of a line that a file prints
 
@@ -125,19 +123,17 @@ def check_task(task: messages.Check) -> StepResult:
 def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     path, problem = Path(task.path), task.problem
     found: list[Fault] = []
-    if file.tracer:
-        file.tracer.forget()
-        try:
+    try:
+        if file.tracer:
+            file.tracer.forget()
             # a grid of more than 65,535 blocks along y or z is what such a shape is there for
             launched = codegen.launches(file.module, problem) if task.wide else ()
             if task.wide and max((n for one in launched for n in one.grid[1:]), default=0) < plan.MAX_GRID_YZ:
                 problem = plan.narrow(problem)
-            verdict = _verdict(task, file, problem)
-        except TraceError as error:
-            return _untraced(error, path)
-        found = file.tracer.faults()
-    else:
         verdict = _verdict(task, file, problem)
+        found = file.tracer.faults() if file.tracer else []
+    except TraceError as error:
+        return _untraced(error, path)
     again = file.before and not verdict.right and not found and task.depth != "large"
     if again and _verdict(task, _load(task), problem).right:  # in a module of its own
         said = f"right when it is the first shape; here {file.before} came before it, and something is kept"
@@ -147,12 +143,10 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     unsound = [Finding("unsound", one.placed) for one in found if verdict.right or one.kind == "raises"]
     card = f" (on a card of {plan.FEW} multiprocessors)" if file.tracer and task.small and file.tracer.asked else ""
     verdict.findings = [Finding(one.kind, one.message + card) for one in [*unsound, *verdict.findings]]
-    result = verdict.result(task.engine, task.seed)
-    if verdict.right:
-        return result
     known = [faults.of_finding(one.kind, one.message, found, path, problem.names) for one in verdict.findings]
-    in_text = faults.of_text(path, problem.input_dtype.kind == "f")
-    return replace(result, faults=list(dict.fromkeys(filter(None, [*in_text, *known]))))
+    in_text = [] if verdict.right else faults.of_text(path, problem.input_dtype.kind == "f")
+    told = tuple(dict.fromkeys(filter(None, [*in_text, *known])))
+    return verdict.result(engine=task.engine, seed=task.seed, faults=told)
 
 
 # Mistakes that Python names when a kernel is traced.
@@ -197,6 +191,125 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
     return check.check_thoroughly(make, rules) if task.depth == "thorough" else check.check_bench(make(), rules)
 
 
+# --- compiling ---
+
+
+@contextlib.contextmanager
+def on_card(architecture: str) -> Iterator[None]:
+    """While open, steps are imported anew, and find the limits of this compute capability."""
+    with catalog.anew(), replaced(cuda, get_current_device=device.as_card(architecture)):
+        yield
+
+
+def prepare_task(task: messages.Prepare) -> Result:
+    """Compile a file's kernels for each of ``shapes``, and keep them; launches nothing.
+
+    A shape that the step refuses has none. What a step asks of the ``device`` is answered without it.
+    """
+    gpu, limited = task.device, device.bounds(task.device.compute_capability)
+    major, minor = map(int, gpu.compute_capability.split("."))
+    told = {"compute_capability": (major, minor), "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
+    as_card = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
+    seen: set[tuple[int, str]] = set()
+    with replaced(cuda, get_current_device=as_card):
+        module = loading.load(task)
+        # what is surely started first
+        for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
+            with contextlib.suppress(ValueError):
+                for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
+                    key = id(launch.kernel), str(launch.signature)
+                    if key not in seen:
+                        seen.add(key)
+                        with stages.stage(stages.COMPILE):
+                            kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
+    return Result(status="right")
+
+
+def compile_task(task: messages.Compile) -> StepResult:
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked. A launch
+    beyond the limits of an architecture raises LaunchLimitError."""
+    path, shapes = Path(task.path), {"": task.shape, **task.others}
+    found: dict[str, list[Summary]] = {name: [] for name in shapes}
+    told: list[object] = []  # of each launch
+    for architectures in loading.by_card(path, task.architectures):
+        with on_card(architectures[0]):
+            module, built = loading.load(task), _Built()
+            for name, shape in shapes.items():
+                found[name] += _kernels(task, module, shape, architectures, built, told)
+    for entries in found.values():
+        entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
+    first, now = found.pop(""), sources.provenance(path)
+    return StepResult(
+        status="right", kernels=first, source=now.source, helpers=now.helpers or {},
+        other_presets={preset: entries for preset, entries in found.items() if entries != first},
+        digest=hashlib.sha256(json.dumps(told).encode()).hexdigest() if task.machine_code else None,
+        faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
+    )  # fmt: skip
+
+
+# By kernel and signature, then by architecture: the bytes of the kernel's own shared arrays, the lines in float64,
+# and the machine code, if that was asked for.
+_Built = dict[tuple[int, str], dict[str, tuple[int, list[str], Any]]]
+
+
+def _kernels(
+    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: _Built,
+    told: list[object],
+) -> list[Summary]:  # fmt: skip
+    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again."""
+    launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
+    for launch, name in itertools.product(launched, architectures):
+        asked = launch.grid, launch.block, launch.dynamic_shared_bytes
+        limits.require_launch(*asked, name.removesuffix("a"), launch.cluster)
+    entries: dict[object, Summary] = {}
+    for launch in launched:
+        key, dynamic = (id(launch.kernel), str(launch.signature)), launch.dynamic_shared_bytes
+        if key not in built:
+            texts = codegen.ptx(launch, architectures, task.machine_code)
+            built[key] = {name: _compiled(task, launch, name, text) for name, text in texts.items()}
+        for name, (own, float64, code) in built[key].items():
+            limits.require_shared(own, dynamic, name.removesuffix("a"))
+            told.append([shape, name, code and code.digest, launch.grid, launch.block, dynamic, launch.cluster])
+            if (key, name) not in entries:
+                entry = entries[key, name] = {"kernel": launch.name, "architecture": name, "float64": float64}
+                if code is not None:
+                    limits.require_registers(launch.block, code.registers)
+                    entry |= summaries.recorded(launch, code)
+    return list(entries.values())
+
+
+def _compiled(task: messages.Compile, launch: codegen.Launch, name: str, text: str) -> tuple[int, list[str], Any]:
+    code = None
+    try:
+        code = codegen.machine_code(launch, name, text) if task.machine_code else None
+    except codegen.ToolMissingError:
+        if not task.lenient:
+            raise
+    return codegen.shared_arrays(text), codegen.float64_arithmetic(text), code
+
+
+def summarise_task(task: messages.Summarise) -> StepResult:
+    """A summary of every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
+    architecture, found = task.architecture, []
+    with on_card(architecture):
+        launches = codegen.distinct(codegen.launches(loading.load(task), task.problem))
+    if not launches:
+        raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
+    for launch in launches:
+        text = codegen.ptx(launch, [architecture], lines=task.show != "ptx")[architecture]
+        if task.show == "ptx":
+            text = codegen.readable(text, launch)
+            found.append({"kernel": launch.name, "architecture": architecture, "text": text})
+            continue
+        try:
+            code = codegen.machine_code(launch, architecture, text)
+        except codegen.ToolMissingError as error:
+            return StepResult(status="unusable", missing_tool=True, message=str(error))
+        shown = {"text": summaries.whole(code)} if task.show == "sass" else {}
+        found.append(summaries.summary(launch, code) | shown)
+    return StepResult(status="right", cards=found)
+
+
 # --- other tasks ---
 
 
@@ -208,9 +321,7 @@ def maps_task(task: messages.Maps) -> StepResult:
     problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
     bench = check.Bench(loading.load(task), problem, tracer=None if device.gpu_count() else Tracer())
     bench.load(x, filt)
-    bench.blank()
-    bench.run()
-    np.save(task.y, bench.y.get())
+    np.save(task.y, bench.result())
     return StepResult(status="right", shape=problem.shape())
 
 
