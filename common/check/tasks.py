@@ -30,7 +30,7 @@ from common.explain.faults import Fault
 from common.machine_code import capture, codegen, kernelcache, summaries
 from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
-from common.run import messages, stages
+from common.run import child, messages, stages
 from common.run.messages import Finding, Result, StepResult
 from common.trace import trace
 from common.trace.cost import MOST_PRINTED
@@ -347,9 +347,6 @@ def script_task(task: Script) -> ScriptResult:
 
     for name, number, stream in ((task.output, 1, "stdout"), (task.errors, 2, "stderr")):
         if name:
-            handle = os.open(name, os.O_WRONLY | os.O_APPEND)
-            os.dup2(handle, number)
-            file = open(number, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-            setattr(sys, stream, file)
+            setattr(sys, stream, child.written_to(name, number))
     os.chdir(task.folder)
     return script.run(Path(task.path), list(task.words), task.stop, task.kept)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -42,13 +42,9 @@ def main(line: Connection, folder: str, environment: dict[str, str], limits: tup
     """Do the tasks that come through ``line`` until it ends; ``limits``: bytes of memory, and of any file."""
     if os.name == "posix":
         os.setsid()  # whoever ends this process ends all of its group, and no Ctrl-C comes here
-    _settle(folder, environment)
-    handle = os.open(Path(folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for number in (1, 2):
-        os.dup2(handle, number)
-    sys.stdout = sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stderr = written_to(Path(folder, LOG), 1, 2)
     threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True).start()
-    _ready(limits)
+    _ready(folder, environment, limits)
     say = _speaker(line.send_bytes)
     say({"at": ""})
     while True:
@@ -61,9 +57,8 @@ def main(line: Connection, folder: str, environment: dict[str, str], limits: tup
 
 def watched(folder: str, limits: tuple[int, int]) -> None:
     """Do the tasks of a folder's file in a process that a tool has started, and write their results beside it."""
-    _settle(folder, dict(os.environ))
     sys.stdout = sys.stderr
-    _ready(limits)
+    _ready(folder, dict(os.environ), limits)
     with Path(folder, RESULTS).open("ab", buffering=0) as file:
         say = _speaker(lambda data: file.write(data + b"\n"))
         for task in pickle.loads(Path(folder, TASKS).read_bytes()):
@@ -71,7 +66,15 @@ def watched(folder: str, limits: tuple[int, int]) -> None:
                 break
 
 
-def _settle(folder: str, environment: dict[str, str]) -> None:
+def written_to(path: str | Path, *numbers: int) -> TextIO:
+    """From now on what is written to these file descriptors goes to the end of a file; and a stream to it."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in numbers:
+        os.dup2(handle, number)
+    return open(numbers[-1], "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def _ready(folder: str, environment: dict[str, str], limits: tuple[int, int]) -> None:
     import lessons  # noqa: F401 - no longer found below
 
     os.environ.clear()
@@ -81,9 +84,6 @@ def _settle(folder: str, environment: dict[str, str]) -> None:
     sys.path[:] = [name for name in sys.path if name and Path(name).resolve() != catalog.ROOT]
     sys.argv = ["common"]
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-
-
-def _ready(limits: tuple[int, int]) -> None:
     faulthandler.enable(all_threads=False)
     stages.confine(*limits)
     for name in MOST_NEEDED:
