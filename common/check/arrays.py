@@ -62,8 +62,8 @@ def filled(count: int, dtype: np.dtype[Any]) -> Array:
 
 
 class Guarded:
-    """A device array between two margins whose every element holds the unwritten pattern. Without a margin an access
-    beyond the array leaves its allocation, where tools that watch from outside see it."""
+    """A device array between two margins of unwritten elements. Without a margin an access beyond the array leaves
+    its allocation, where tools that watch from outside see it."""
 
     def __init__(self, shape: tuple[int, ...], margin: int = MARGIN, dtype: np.dtype[Any] = FLOAT32) -> None:
         from numba import cuda
@@ -77,12 +77,12 @@ class Guarded:
         self.array = self._flat[margin : margin + self.size].reshape(shape)
 
     def set(self, values: Array) -> None:
-        start = self.margin
         taken = codes.held(values, self.dtype) if values.dtype.kind == "f" else values
-        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
+        inside = self._flat[self.margin : self.margin + self.size]
+        inside.copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
 
     def blank(self) -> None:
-        """Fill with the unwritten pattern."""
+        """Make it what nobody has written."""
         self._flat[self.margin : self.margin + self.size].copy_to_device(filled(self.size, self.dtype))
 
     def get(self) -> Array:

@@ -27,12 +27,8 @@ THREADS = 256
 # Multiply-adds of one launch: a tenth of a second where float64 is slowest, as a display's watchdog ends long ones.
 AT_ONCE = 1 << 31
 OUTPUTS = 1 << 22  # of one launch, at most: bounds the memory on both sides
-
 BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
 SAMPLES, LARGE_SAMPLES = 20_000, 300
-
-
-# --- the right answers ---
 
 # Every form as a convolution: the letters of image, d, h, w and channel of x; of filter, t, r, s and channel of the
 # weight; of image, o, p, q and filter of the output.
@@ -98,19 +94,16 @@ def _axes(problem: Problem) -> tuple[Any, ...]:
 def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
     """Output elements in float64, at these offsets in row-major order or all of them, in one dimension. ``x`` and
     ``weight`` may be on the device. Raises the driver's error where the GPU has no room for the operands."""
-    operands = [_on_device(array) for array in (x, weight)]
+    operands, found = [_on_device(array) for array in (x, weight)], []
     size = math.prod(problem.output_shape) if offsets is None else offsets.size
-    result = np.empty(size)
     each = max(THREADS, min(OUTPUTS, AT_ONCE // problem.reduction))
     rows = _ROWS if problem.form == "wgrad" else 1
     for first in range(0, size, each):
-        last = min(first + each, size)
-        part = np.arange(first, last) if offsets is None else offsets[first:last]
-        sums = cuda.to_device(np.zeros(last - first))
-        blocks = -(-(last - first) // THREADS)
+        part = np.arange(first, min(first + each, size)) if offsets is None else offsets[first : first + each]
+        sums, blocks = cuda.to_device(np.zeros(part.size)), -(-part.size // THREADS)
         convolve[(blocks, rows), (THREADS, 1)](*operands, sums, cuda.to_device(part), *_axes(problem))
-        result[first:last] = sums.copy_to_host()
-    return result
+        found.append(sums.copy_to_host())
+    return np.concatenate(found)
 
 
 @cuda.jit
@@ -122,9 +115,7 @@ def decode(codes: Any, numbers: Any, decoded: Any) -> None:
 
 def _on_device(array: Any) -> Any:
     """An operand of the right answers on the device, flat, as numbers."""
-    if isinstance(array, np.ndarray):
-        numbers = codes.values(array).astype(np.float32) if codes.are(array.dtype) else array
-        return cuda.to_device(np.ascontiguousarray(numbers).reshape(-1))
+    array = cuda.to_device(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
     kind, flat = np.dtype(array.dtype), array.reshape(array.size)
     if not codes.are(kind):
         return flat
@@ -173,9 +164,6 @@ def prune(weight: Any) -> None:
             weight[k, n] = 0
 
 
-# --- problems at full size ---
-
-
 class Operands:
     """A problem's operands, drawn once for one step after the other: integers to check with, normals to time with, on
     the host; ``x``, ``weight`` and ``y`` are on the GPU, between margins."""
@@ -222,9 +210,6 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
         verdict.findings = check.holes(operands.problem, bench.y.get())
     verdict.findings = check.trespass(bench, *operands.integers) + verdict.findings
     return verdict
-
-
-# --- arrays of more than 2^31 elements ---
 
 
 def numbers(problem: Problem) -> NDArray[np.float64]:

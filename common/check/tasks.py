@@ -42,8 +42,7 @@ _LONGEST = 200  # characters of a line that a file prints
 
 
 def ready() -> None:
-    """Make this process one in which kernels run as the workbook wants it: launches beyond a GPU's limits are refused
-    before the driver sees them."""
+    """From now on launches beyond a GPU's limits are refused in this process, before the driver sees them."""
     capture.opt_in()
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
@@ -82,12 +81,11 @@ def ready() -> None:
 
 @dataclass
 class _Loaded:
-    """A file as one engine has it: ``tracer`` has its kernels as they were first launched, and is None on a GPU.
-    ``before`` is the shape before, if the file was right there."""
+    """A file as one engine has it: ``tracer`` has its kernels as they were first launched, and is None on a GPU."""
 
     module: Any
     tracer: Any
-    before: problems.Problem | None = None
+    before: problems.Problem | None = None  # the shape before, if the file was right there
 
 
 # By file and engine, from case to case: engines have arrays of their own, and a step may keep them by their contents.
@@ -97,10 +95,8 @@ _kept: dict[str, _Loaded] = {}
 class _Heard(io.StringIO):
     """What a file prints, which goes on to the log, too: the last words of a process that dies are in it."""
 
-    log: Any = None
-
     def write(self, text: str) -> int:
-        self.log.write(text)
+        sys.stderr.write(text)
         return super().write(text)
 
 
@@ -109,9 +105,7 @@ def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case. The result has what the file prints: its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
-    heard = _Heard()
-    heard.log = sys.stdout
-    with contextlib.redirect_stdout(heard):
+    with contextlib.redirect_stdout(_Heard()) as heard:
         file = _kept[key] = _kept.get(key) or _load(task)
         result = _checked(task, file)
     own = heard.getvalue().splitlines()
@@ -202,26 +196,21 @@ def on_card(architecture: str) -> Iterator[None]:
 
 
 def prepare_task(task: messages.Prepare) -> Result:
-    """Compile a file's kernels for each of ``shapes``, and keep them; launches nothing.
-
-    A shape that the step refuses has none. What a step asks of the ``device`` is answered without it.
-    """
+    """Compile a file's kernels for each of ``shapes``, but those that it refuses, and keep them; launches nothing.
+    What a step asks of the ``device`` is answered without it."""
     gpu, limited = task.device, device.bounds(task.device.compute_capability)
     major, minor = map(int, gpu.compute_capability.split("."))
     told = {"compute_capability": (major, minor), "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
     as_card = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
-    seen: set[tuple[int, str]] = set()
     with replaced(cuda, get_current_device=as_card):
-        module = loading.load(task)
+        module, found = loading.load(task), list[codegen.Launch]()
         # what is surely started first
         for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
             with contextlib.suppress(ValueError):
-                for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
-                    key = id(launch.kernel), str(launch.signature)
-                    if key not in seen:
-                        seen.add(key)
-                        with stages.stage(stages.COMPILE):
-                            kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
+                found += find(module, problems.from_shape(task.ladder, shape))
+        for launch in codegen.distinct(found):
+            with stages.stage(stages.COMPILE):
+                kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
     return Result(status="right")
 
 
@@ -334,8 +323,7 @@ def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape."""
     try:
         module, tile = loading.load_tiled(task, task.options.tile or {})
-        problem = task.problem
-        found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
+        found = trace.run(module, task.problem, **{**asdict(task.options), "tile": tile})
     except TraceError as error:
         return TraceResult(status="unusable", message=str(error))
     return TraceResult(status="wrong" if found.faults else "right", trace=replace(found, output=None))
