@@ -58,26 +58,6 @@ class Rules(NamedTuple):
 RULES = Rules()
 
 
-@dataclass
-class Verdict:
-    """What a check of one shape found; right if nothing."""
-
-    problem: Problem
-    findings: list[Finding] = field(default_factory=list)
-    elements_compared: int = 0
-
-    @property
-    def right(self) -> bool:
-        return not self.findings
-
-    def result(self, **more: Any) -> StepResult:
-        """The result of a task, with ``more`` fields."""
-        return StepResult(
-            status="right" if self.right else "wrong", shape=self.problem.shape(), right=self.right,
-            elements_compared=self.elements_compared, findings=self.findings, **more,
-        )  # fmt: skip
-
-
 class Bench:
     """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``. ``tile``: as of a
     :class:`BoundStep`; ``margin``: of each :class:`Guarded`; ``beside``: a bench whose operands are used.
@@ -150,35 +130,98 @@ class Bench:
 # --- checks ---
 
 
+@dataclass
+class Verdict:
+    """What a check of one shape has found, launch by launch; right if nothing."""
+
+    bench: Bench
+    rules: Rules = RULES
+    findings: list[Finding] = field(default_factory=list)
+    elements_compared: int = 0
+
+    @property
+    def right(self) -> bool:
+        return not self.findings
+
+    def result(self, **more: Any) -> StepResult:
+        """The result of a task, with ``more`` fields."""
+        return StepResult(
+            status="right" if self.right else "wrong", shape=self.bench.problem.shape(), right=self.right,
+            elements_compared=self.elements_compared, findings=self.findings, **more,
+        )  # fmt: skip
+
+    def first(self) -> Launched:
+        """Launch on integers."""
+        return self.exact(*inputs.integers(self.bench.problem, self.rules.seed, self.rules.algorithm))
+
+    def exact(
+        self, x: Array, weight: Array, said: str = "", kind: str = "wrong", before: Launched | None = None,
+        over: Array | None = None, repeats: int = 1, load: bool = True,
+    ) -> Launched:  # fmt: skip
+        """Launch on operands whose sums are exact, and compare; so many ``repeats`` must agree. Findings open with
+        ``said``, and are of that ``kind`` if the output is wrong. ``before``: a right launch before this one."""
+        bench, problem = self.bench, self.bench.problem
+        if load:
+            bench.load(x, weight)
+        y, expected = bench.result(over), reference.stored(problem, arrays.full(problem, x, weight))
+        self.elements_compared += y.size
+        found, wrong = trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
+        alone = not found and [one.kind for one in wrong] == ["wrong"]
+        why = diagnose.kept(problem, before[:2], (x, weight), before[2], y, expected) if before and alone else ""
+        if why:
+            kind, wrong = "stale", [Finding("wrong", f"{wrong[0].message.partition(' (')[0]}: {why}")]
+        if not found:
+            # at least twice more: the tracer runs the threads of every second launch in the opposite order
+            found = _disagreement(bench, y, expected, max(repeats, 3) if wrong else repeats, over)
+        if not said or not any(one.kind == "unstable" for one in found):
+            found = found + wrong
+        for one in found:
+            message = f"{said}: {one.message}" if said else one.message
+            self.findings.append(Finding(kind if one.kind == "wrong" else one.kind, message))
+        return x, weight, y
+
+    def on_normals(self, seed: int) -> None:
+        """Launch on normals: is the error within the bound of the arithmetic?"""
+        bench, (_, _, kind, algorithm) = self.bench, self.rules
+        x, weight = inputs.normals(bench.problem, seed, algorithm)
+        bench.load(x, weight)
+        y = bench.result()
+        self.elements_compared += y.size
+        self.findings += trespass(bench, x, weight) + precision(bench.problem, x, weight, y, kind, algorithm)
+
+
+Launched = tuple[Array, Array, Array]  # the operands and the output
+
+
 def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
-    check = _Check(bench, rules)
-    before = check.first()
-    if check.verdict.right:
+    verdict = Verdict(bench, rules)
+    before = verdict.first()
+    if verdict.right:
         # new operands over the old output: nothing of the first launch may survive; and a race would show here, too
         new = inputs.integers(bench.problem, rules.seed + 1, rules.algorithm)
-        check.exact(*new, "on the second launch, with new inputs", "stale", before, before[2], rules.repeats)
-    if check.verdict.right:
-        check.normals(rules.seed + 2)
-    return check.verdict
+        verdict.exact(*new, "on the second launch, with new inputs", "stale", before, before[2], rules.repeats)
+    if verdict.right:
+        verdict.on_normals(rules.seed + 2)
+    return verdict
 
 
 def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches. ``make``
     gives a bench of the same step and problem anew."""
-    check = _Check(make(), rules)
-    problem, check.verdict = check.bench.problem, check_bench(check.bench, rules)
+    verdict = check_bench(make(), rules)
+    problem = verdict.bench.problem
     changes = _changes(problem, rules)
-    while check.verdict.right and (change := next(changes, None)):
-        check.exact(*change)
-    if check.verdict.right:
-        check.bench = make()
+    while verdict.right and (change := next(changes, None)):
+        verdict.exact(*change)
+    if verdict.right:
+        verdict.bench = make()
     other = inputs.integers(problem, rules.seed + 4, rules.algorithm)
     for launch in range(RELAUNCHES + 1):
-        if check.verdict.right:
+        if verdict.right:
             said = f"at launch {launch} on the same arrays" if launch else "in other arrays of the same shape"
-            check.exact(*other, said, "stale", load=not launch)
-    return check.verdict
+            verdict.exact(*other, said, "stale", load=not launch)
+    return verdict
 
 
 def _changes(problem: Problem, rules: Rules) -> Iterator[tuple[Array, Array, str, str]]:
@@ -214,68 +257,19 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
 def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
     """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any;
     on normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
-    check = _Check(bench, rules)
+    verdict = Verdict(bench, rules)
     if special == inputs.NORMALS:
-        check.normals(rules.seed)
-        imprecise, check.verdict.findings = check.verdict.findings, []
-        if imprecise:
-            check.first()
-        check.verdict.findings = check.verdict.findings or imprecise
-        return check.verdict
-    before = check.first()
-    if special and check.verdict.right:
+        verdict.on_normals(rules.seed)
+        if imprecise := verdict.findings:
+            verdict.findings = []
+            verdict.first()
+            verdict.findings = verdict.findings or imprecise
+        return verdict
+    before = verdict.first()
+    if special and verdict.right:
         operands = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        check.exact(*operands, f"with {inputs.SPECIAL[special]}", "wrong", before)
-    return check.verdict
-
-
-Launched = tuple[Array, Array, Array]  # the operands and the output
-
-
-class _Check:
-    """A check of one shape as it goes on: launch by launch its verdict has more findings."""
-
-    def __init__(self, bench: Bench, rules: Rules) -> None:
-        self.bench, self.rules, self.verdict = bench, rules, Verdict(bench.problem)
-
-    def first(self) -> Launched:
-        """Launch on integers."""
-        return self.exact(*inputs.integers(self.bench.problem, self.rules.seed, self.rules.algorithm))
-
-    def exact(
-        self, x: Array, weight: Array, said: str = "", kind: str = "wrong", before: Launched | None = None,
-        over: Array | None = None, repeats: int = 1, load: bool = True,
-    ) -> Launched:  # fmt: skip
-        """Launch on operands whose sums are exact, and compare; so many ``repeats`` must agree. Findings open with
-        ``said``, and are of that ``kind`` if the output is wrong. ``before``: a right launch before this one."""
-        bench, problem = self.bench, self.bench.problem
-        if load:
-            bench.load(x, weight)
-        y, expected = bench.result(over), reference.stored(problem, arrays.full(problem, x, weight))
-        self.verdict.elements_compared += y.size
-        found, wrong = trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
-        alone = not found and [one.kind for one in wrong] == ["wrong"]
-        why = diagnose.kept(problem, before[:2], (x, weight), before[2], y, expected) if before and alone else ""
-        if why:
-            kind, wrong = "stale", [Finding("wrong", f"{wrong[0].message.partition(' (')[0]}: {why}")]
-        if not found:
-            # at least twice more: the tracer runs the threads of every second launch in the opposite order
-            found = _disagreement(bench, y, expected, max(repeats, 3) if wrong else repeats, over)
-        if not said or not any(one.kind == "unstable" for one in found):
-            found = found + wrong
-        for one in found:
-            message = f"{said}: {one.message}" if said else one.message
-            self.verdict.findings.append(Finding(kind if one.kind == "wrong" else one.kind, message))
-        return x, weight, y
-
-    def normals(self, seed: int) -> None:
-        """Launch on normals: is the error within the bound of the arithmetic?"""
-        x, weight = inputs.normals(self.bench.problem, seed, self.rules.algorithm)
-        self.bench.load(x, weight)
-        y = self.bench.result()
-        self.verdict.elements_compared += y.size
-        self.verdict.findings += trespass(self.bench, x, weight)
-        self.verdict.findings += precision(self.bench.problem, x, weight, y, *self.rules[2:])
+        verdict.exact(*operands, f"with {inputs.SPECIAL[special]}", "wrong", before)
+    return verdict
 
 
 # --- findings ---

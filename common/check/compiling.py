@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from common.catalog import catalog, device, limits, problems
 from common.catalog.catalog import Step
@@ -52,21 +52,19 @@ def summaries(
 ) -> Iterator[Outcome]:
     """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU. With
     ``show`` each has the ``text`` of that; PTX comes alone. Raises ToolError when machine code cannot be had."""
-    with isolate.Pool() as pool:
-        compiling, tracing = [], []
-        for step, preset in pairs:
-            problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
-            task = messages.Summarise(**at(step, problem, file), architecture=target, show=show)
-            compiling.append(pool.submit(list, isolate.run([task], False, run.COMPILE_SECONDS, pool.stop)))
-            small = Trace(**at(step, trace.reduced(problem), file))
-            tracing += [] if show else [pool.submit(list, isolate.run([small], True, TRACE_SECONDS, pool.stop))]
-        for number, (step, preset) in enumerate(pairs):
-            ((_, result),) = compiling[number].result()
-            if result.missing_tool:
-                raise ToolError(result.message)
-            if result.status == "right" and not show:
-                ((_, traced),) = tracing[number].result()
-                figures = cost.traffic(traced.trace) if traced.trace is not None else {}
-                for one in result.cards:
-                    one["traffic"] = figures.get(one["kernel"], {})
-            yield Outcome.of(step, problems.preset(preset), preset, result)
+    tasks: list[list[Any]] = []
+    for step, preset in pairs:
+        problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
+        tasks.append([messages.Summarise(**at(step, problem, file), architecture=target, show=show)])
+        if not show:
+            tasks.append([Trace(**at(step, trace.reduced(problem), file), seconds=TRACE_SECONDS)])
+    results = isolate.run_groups(tasks, True, run.COMPILE_SECONDS, device.workers())
+    for step, preset in pairs:
+        _, result = next(results)
+        traced = None if show else next(results)[1].trace
+        if result.missing_tool:
+            raise ToolError(result.message)
+        figures = cost.traffic(traced) if traced is not None else {}
+        for one in () if show else result.cards:
+            one["traffic"] = figures.get(one["kernel"], {})
+        yield Outcome.of(step, problems.preset(preset), preset, result)

@@ -194,7 +194,7 @@ def _launched(bench: Bench, positions: reference.Indices, expected: Array) -> tu
     taken = cuda.device_array(offsets.size, words.dtype)
     gather[grid(offsets.size)](words, offsets, taken)
     got = codes.values(taken.copy_to_host().view(dtype))
-    verdict = Verdict(bench.problem, elements_compared=len(expected))
+    verdict = Verdict(bench, elements_compared=len(expected))
     if (wrong := got != expected).any():
         said = check.tally(bench.problem, wrong, got, expected, "sampled elements are wrong", places=positions)
         verdict.findings.append(Finding("wrong", said))

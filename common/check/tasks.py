@@ -108,6 +108,8 @@ def check_task(task: messages.Check) -> StepResult:
     with contextlib.redirect_stdout(_Heard()) as heard:
         file = _kept[key] = _kept.get(key) or _load(task)
         result = _checked(task, file)
+    if task.depth == "large":
+        loading.let_go()
     own = heard.getvalue().splitlines()
     kernel, count = file.tracer.printed() if file.tracer else ([], 0)
     shown = tuple(line[:_LONGEST] for line in (*own[:MOST_PRINTED], *kernel)[:MOST_PRINTED])
@@ -174,10 +176,7 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
     if task.depth == "large":
         loading.drop()
         loading.require_large(problem, loading.room())
-        try:
-            return fullsize.check_large(file.module, problem)
-        finally:
-            loading.let_go()
+        return fullsize.check_large(file.module, problem)
     rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
     make = partial(check.Bench, file.module, problem, tracer=file.tracer)
     if task.depth == "once":
