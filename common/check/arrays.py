@@ -98,7 +98,7 @@ class Guarded:
 
 
 def full(problem: Problem, x: Array, weight: Array) -> Float64:
-    """As :func:`common.catalog.reference.full`."""
+    """All right answers, as :func:`common.catalog.reference.full` gives them."""
     with stages.stage(stages.ORACLE):
         if problem.flops < 2 * ON_GPU_FROM or not device.gpu_count():
             return reference.full(problem, x, weight)

@@ -27,6 +27,7 @@ from common.run.messages import REPEATS as REPEATS
 from common.run.messages import Finding, StepResult
 
 Array = NDArray[Any]
+Launched = tuple[Array, Array, Array]  # the operands and the output
 
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 # By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it.
@@ -38,16 +39,13 @@ _BOUNDS = {
     "bfloat16": ("bfloat16", "sums in bfloat16, a sum rounded twice or cut off"),
     "e4m3": ("e4m3", "sums in float16"),
 }
-_ADDED = (
-    "each launch adds to the sums of the one before: launch is to set them to zero, in the output or in a workspace"
-)
+_ADDED = "each launch adds to the sums of the one before: launch is to set output and workspace to zero"
 _RACE = "a race, such as a missing barrier, or a read of memory that nothing wrote"
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
 class Rules(NamedTuple):
-    """How a step is checked: ``repeats`` are launches on equal inputs that must agree; ``precision``, ``algorithm``:
-    a step's (:class:`common.catalog.catalog.Step`)."""
+    """How a step is checked; as in :class:`common.run.messages.Check`."""
 
     seed: int = 0
     repeats: int = REPEATS
@@ -62,10 +60,8 @@ class Bench:
     """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``. ``tile``: as of a
     :class:`BoundStep`; ``margin``: of each :class:`Guarded`; ``beside``: a bench whose operands are used.
 
-    ``tracer``: runs it in place of a GPU. It sees accesses beyond an array itself, so there are no margins; every
-    second launch takes blocks, and threads that write one element, in the opposite order. Raises TraceError for what
-    it does not know.
-    """
+    ``tracer``: runs it in place of a GPU; every second launch takes blocks, and threads that write one element, in
+    the opposite order. Without margins, as it sees accesses beyond an array itself. May raise TraceError."""
 
     def __init__(
         self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None, margin: int = MARGIN,
@@ -127,9 +123,6 @@ class Bench:
             cuda.synchronize()
 
 
-# --- checks ---
-
-
 @dataclass
 class Verdict:
     """What a check of one shape has found, launch by launch; right if nothing."""
@@ -188,9 +181,6 @@ class Verdict:
         y = bench.result()
         self.elements_compared += y.size
         self.findings += trespass(bench, x, weight) + precision(bench.problem, x, weight, y, kind, algorithm)
-
-
-Launched = tuple[Array, Array, Array]  # the operands and the output
 
 
 def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
@@ -288,19 +278,19 @@ def _disagreement(bench: Bench, y: Array, expected: Array, launches: int, over: 
 
 def trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
     """What was written outside of the three arrays, and in the operands."""
-    names, findings = bench.problem.names[:3], []
-    for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=True):
-        if offsets := guarded.trespasses():
-            size = guarded.size
+    found = []
+    guarded: list[tuple[Guarded, Array | None]] = [(bench.x, x), (bench.weight, weight), (bench.y, None)]
+    for name, (array, sent) in zip(bench.problem.names, guarded, strict=False):
+        if offsets := array.trespasses():
+            size = array.size
             first = (f"{-o} before its start" if o < 0 else f"{o - size + 1} past its end" for o in offsets[:3])
             text = f"{len(offsets)} elements written outside {name}: {', '.join(first)}"
-            findings.append(Finding("wrote_outside", text))
-    for name, guarded, sent in zip(names[:2], (bench.x, bench.weight), (x, weight), strict=True):
-        changed = np.argwhere(guarded.get() != sent)
+            found.append(Finding("wrote_outside", text))
+        changed = np.empty(0) if sent is None else np.argwhere(array.get() != sent)
         if len(changed):
             text = f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, changed[0])}"
-            findings.append(Finding("modified_input", text))
-    return findings
+            found.append(Finding("modified_input", text))
+    return found
 
 
 def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:

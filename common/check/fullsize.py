@@ -1,7 +1,7 @@
 """Checks that stay on the GPU: the right answers by a plain kernel, and large problems whose arrays stay there.
 
-The right answers have a thread for each, and are summed in float64, which holds each product exactly, and each sum of
-the kinds that are compared exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
+A thread sums each right answer in float64, which holds each product exactly, and each sum of the kinds that are
+compared exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
 """
 
 from __future__ import annotations
@@ -106,23 +106,14 @@ def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None 
     return np.concatenate(found)
 
 
-@cuda.jit
-def decode(codes: Any, numbers: Any, decoded: Any) -> None:
-    """The numbers that codes stand for."""
-    for i in range(cuda.grid(1), codes.size, cuda.gridsize(1)):
-        decoded[i] = numbers[codes[i]]
-
-
 def _on_device(array: Any) -> Any:
     """An operand of the right answers on the device, flat, as numbers."""
     array = cuda.to_device(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
     kind, flat = np.dtype(array.dtype), array.reshape(array.size)
     if not codes.are(kind):
         return flat
-    decoded = cuda.device_array(array.size, np.float32)
-    every = np.arange(1 << 8 * kind.itemsize).astype(kind)
-    decode[grid(array.size)](flat, cuda.to_device(codes.values(every).astype(np.float32)), decoded)
-    return decoded
+    numbers = codes.values(np.arange(1 << 8 * kind.itemsize).astype(kind)).astype(np.float32)
+    return _gathered(cuda.to_device(numbers), flat)
 
 
 # --- large arrays where they are ---
@@ -153,6 +144,12 @@ def gather(values: Any, offsets: Any, taken: Any) -> None:
     """The values at these offsets."""
     for i in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
         taken[i] = values[offsets[i]]
+
+
+def _gathered(values: Any, offsets: Any) -> Any:
+    taken = cuda.device_array(offsets.size, values.dtype)
+    gather[grid(offsets.size)](values, offsets, taken)
+    return taken
 
 
 @cuda.jit
@@ -190,10 +187,8 @@ def _launched(bench: Bench, positions: reference.Indices, expected: Array) -> tu
     bench.run()
     missing = cuda.to_device(np.zeros(1, np.int32))
     mark_missing[grid(words.size)](words, *arrays.missing_bits(dtype), missing)
-    offsets = cuda.to_device(np.ravel_multi_index(positions, bench.problem.output_shape))
-    taken = cuda.device_array(offsets.size, words.dtype)
-    gather[grid(offsets.size)](words, offsets, taken)
-    got = codes.values(taken.copy_to_host().view(dtype))
+    offsets = np.ravel_multi_index(positions, bench.problem.output_shape)
+    got = codes.values(_gathered(words, cuda.to_device(offsets)).copy_to_host().view(dtype))
     verdict = Verdict(bench, elements_compared=len(expected))
     if (wrong := got != expected).any():
         said = check.tally(bench.problem, wrong, got, expected, "sampled elements are wrong", places=positions)

@@ -14,10 +14,11 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from common.catalog import catalog, device, inputs, limits, sources
 from common.catalog.problems import Problem
+from common.check import check
 from common.machine_code import capture, successor
 from common.run import stages
 from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
@@ -112,15 +113,14 @@ def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
 
 
 ASKS = "card"  # the helper by which a step asks what the card has
-Asked = TypeVar("Asked", bound=ShapeTask[StepResult])
 
 
-def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
+def spared(do: Callable[[Any], StepResult]) -> Callable[[Any], StepResult]:
     """A task that the GPU's memory does not suffice for is left out, and says how much it needs: others may hold it.
     A step that takes more than its share is not spared."""
 
     @wraps(do)
-    def spared(task: Asked) -> StepResult:
+    def spared(task: ShapeTask[StepResult]) -> StepResult:
         try:
             return do(task)
         except NoRoomError as error:
@@ -176,7 +176,6 @@ def room() -> int:
 
 def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
-    from common.check import check
 
     def launch_seconds(size: Problem) -> float:
         bench, times = check.Bench(module, size, tile), []
@@ -203,8 +202,7 @@ def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
 
 
 _held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
-beside: dict[object, Any] = {}
-"""What else is held for that problem, such as a library's call with its operands."""
+beside: dict[object, Any] = {}  # what else is held for that problem: a library's call with its operands
 
 
 def operands(problem: Problem, seed: int, module: Any) -> fullsize.Operands:

@@ -150,11 +150,9 @@ def attempt(task: Task[Found]) -> Found:
 
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
-    fault, text = errors.of_error(error, path), _one_line(error)
+    fault, text = errors.of_error(error, path), _one_line(error, path)
     explained = [fault] if fault else []
-    if isinstance(error, SyntaxError):
-        return Result(status="unusable", message=_syntax(error, path), faults=explained)
-    if isinstance(error, catalog.CatalogError):
+    if isinstance(error, SyntaxError | catalog.CatalogError):
         return Result(status="unusable", message=text, faults=explained)
     line, code = _blamed(error, path)
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
@@ -179,14 +177,12 @@ def _blamed(error: BaseException, path: Path) -> tuple[int | None, str]:
     return line, code
 
 
-def _syntax(error: SyntaxError, path: Path) -> str:
-    named = error.filename or ""
-    name = path.name if named.startswith("<") else Path(named or path).name  # perhaps a file that the step's imports
-    text = faults.cut((error.text or "").strip())
-    return f"{name}:{error.lineno}: syntax error, {faults.cut(str(error.msg))}" + (f": {text}" if text else "")
-
-
-def _one_line(error: BaseException) -> str:
+def _one_line(error: BaseException, path: Path) -> str:
+    if isinstance(error, SyntaxError):
+        named = error.filename or ""  # perhaps a file that the step's imports
+        name = path.name if named.startswith("<") else Path(named or path).name
+        text = faults.cut((error.text or "").strip())
+        return f"{name}:{error.lineno}: syntax error, {faults.cut(str(error.msg))}" + (f": {text}" if text else "")
     text = " ".join(str(error).split())
     # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
     text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
