@@ -51,9 +51,7 @@ def numbers(array: Array) -> Array:
     """An output's elements as numbers: codes of bfloat16 as float32, an unwritten one as one of that."""
     if array.dtype != codes.BFLOAT16:
         return array
-    found = codes.values(array).astype(FLOAT32)
-    found[array == UNWRITTEN[array.dtype]] = filled(1, FLOAT32)[0]
-    return found
+    return np.where(array == UNWRITTEN[array.dtype], filled(1, FLOAT32), codes.values(array).astype(FLOAT32))
 
 
 def filled(count: int, dtype: np.dtype[Any]) -> Array:
@@ -68,30 +66,29 @@ class Guarded:
     def __init__(self, shape: tuple[int, ...], margin: int = MARGIN, dtype: np.dtype[Any] = FLOAT32) -> None:
         from numba import cuda
 
-        self.size, self.margin, self.dtype = math.prod(shape), margin, dtype
-        self._flat = cuda.device_array(self.size + 2 * margin, dtype)
-        if margin:
-            edge = filled(margin, dtype)
-            self._flat[:margin].copy_to_device(edge)
-            self._flat[margin + self.size :].copy_to_device(edge)
-        self.array = self._flat[margin : margin + self.size].reshape(shape)
+        self.size, self.dtype = math.prod(shape), dtype
+        flat, end = cuda.device_array(self.size + 2 * margin, dtype), margin + self.size
+        self._inside = flat[margin:end]
+        self._margins = {-margin: flat[:margin], self.size: flat[end:]} if margin else {}  # by the first one's offset
+        for outside in self._margins.values():
+            outside.copy_to_device(filled(margin, dtype))
+        self.array = self._inside.reshape(shape)
 
     def set(self, values: Array) -> None:
         taken = codes.held(values, self.dtype) if values.dtype.kind == "f" else values
-        inside = self._flat[self.margin : self.margin + self.size]
-        inside.copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
+        self._inside.copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
 
     def blank(self) -> None:
         """Make it what nobody has written."""
-        self._flat[self.margin : self.margin + self.size].copy_to_device(filled(self.size, self.dtype))
+        self._inside.copy_to_device(filled(self.size, self.dtype))
 
     def get(self) -> Array:
         return np.asarray(self.array.copy_to_host())
 
     def trespasses(self) -> list[int]:
         """Offsets written in the margins: negative before the array, from ``size`` on after it."""
-        found, after = [], self.margin + self.size
-        for margin, first in ((self._flat[: self.margin], -self.margin), (self._flat[after:], self.size)):
+        found = []
+        for first, margin in self._margins.items():
             here = bits(np.asarray(margin.copy_to_host()))
             found += [int(place) + first for place in np.flatnonzero(here != UNWRITTEN[self.dtype])]
         return found
