@@ -210,12 +210,11 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
 def numbers(problem: Problem) -> NDArray[np.float64]:
     """What elements are drawn from: integers from -4 to 4 without zero, nearer ones if sums have few bits: as what is
     drawn repeats, even all products of one sign must not overflow."""
-    integers = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
-    if problem.output_dtype != FLOAT16 and problem.input_dtype != codes.E4M3:
-        return integers
-    limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
-    largest = math.isqrt(limit // problem.reduction) or 0.5
-    return np.asarray(np.clip(integers, -largest, largest))
+    largest: float = 4
+    if problem.output_dtype == FLOAT16 or problem.input_dtype == codes.E4M3:
+        limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
+        largest = math.isqrt(limit // problem.reduction) or 0.5
+    return np.clip([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0], -largest, largest)
 
 
 def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPLES) -> Verdict:

@@ -208,8 +208,7 @@ def prepare_task(task: messages.Prepare) -> Result:
             with contextlib.suppress(ValueError):
                 found += find(module, problems.from_shape(task.ladder, shape))
         for launch in codegen.distinct(found):
-            with stages.stage(stages.COMPILE):
-                kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
+            kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
     return Result(status="right")
 
 
@@ -304,9 +303,8 @@ def summarise_task(task: messages.Summarise) -> StepResult:
 def maps_task(task: messages.Maps) -> StepResult:
     """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
     x, filt = np.load(task.x), np.load(task.filt)
-    n, c, h, w = x.shape
-    k, _, r, s = filt.shape
-    problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
+    extents = *x.shape, filt.shape[0], *filt.shape[2:]
+    problem = problems.from_shape("conv2d", dict(zip("NCHWKRS", extents, strict=True)))
     bench = check.Bench(loading.load(task), problem, tracer=None if device.gpu_count() else Tracer())
     bench.load(x, filt)
     np.save(task.y, bench.result())
