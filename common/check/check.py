@@ -30,14 +30,14 @@ Array = NDArray[Any]
 Launched = tuple[Array, Array, Array]  # the operands and the output
 
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
-# By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it.
-_BOUNDS = {
+# By precision, or by the operands' dtype if that is not float32: whose bound it is, and what usually exceeds it.
+_BOUNDS: dict[object, tuple[str, str]] = {
     "fp32": ("float32", "float16 or TF32 arithmetic, inputs that lost some of their bits"),
     "tf32": ("TF32", "inputs that are cut off, float16 or bfloat16 arithmetic"),
     "tf32x3": ("float32", "a product or a low half left out, sums that are cut off"),
-    "float16": ("float16", "sums in float16, a sum rounded twice or cut off"),
-    "bfloat16": ("bfloat16", "sums in bfloat16, a sum rounded twice or cut off"),
-    "e4m3": ("e4m3", "sums in float16"),
+    FLOAT16: ("float16", "sums in float16, a sum rounded twice or cut off"),
+    UINT16: ("bfloat16", "sums in bfloat16, a sum rounded twice or cut off"),
+    UINT8: ("e4m3", "sums in float16"),
 }
 _ADDED = "each launch adds to the sums of the one before: launch is to set output and workspace to zero"
 _RACE = "a race, such as a missing barrier, or a read of memory that nothing wrote"
@@ -351,8 +351,7 @@ def precision(
     transformed = reference.transformed_magnitude(problem, x, weight) if minimal else None
     bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)
-    rounded = {FLOAT16: "float16", UINT16: "bfloat16", UINT8: "e4m3"}.get(problem.input_dtype, precision)
-    whose, usual = _BOUNDS[rounded]
+    whose, usual = _BOUNDS.get(problem.input_dtype) or _BOUNDS[precision]
     if (beyond := error > bound).any():
         worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
         text, bound_of = "elements are right on integers but not precise", algorithm if minimal else whose

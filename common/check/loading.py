@@ -80,7 +80,7 @@ def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) ->
     while at:
         rate = launch_seconds(found[at]) / found[at].flops
         allowed = next((n for n, size in enumerate(found) if rate * size.flops <= LAUNCH_SECONDS), len(found) - 1)
-        if allowed == 0 or allowed >= at:
+        if allowed >= at:
             return found[allowed]
         at = allowed
     return problem
