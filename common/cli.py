@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from common.catalog import device
-from common.check import compiling, run
+from common.check import run
 from common.commands import (
     arguments,
     bench,
@@ -60,8 +60,7 @@ _COMMANDS = {
 }  # fmt: skip
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
-    ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
-    tools.ToolError, TraceError,
+    ValueError, OSError, device.NoGpuError, run.DeviceError, tools.ToolError, TraceError,
 )  # fmt: skip
 
 

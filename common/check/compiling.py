@@ -18,10 +18,6 @@ TRACE_SECONDS = 60.0
 Show = Literal["ptx", "sass"]
 
 
-class ToolError(RuntimeError):
-    """NVIDIA's assembler or disassembler is not installed."""
-
-
 def compile_steps(
     steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
 ) -> Iterator[Outcome]:
@@ -51,7 +47,7 @@ def summaries(
     pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: Show | None = None
 ) -> Iterator[Outcome]:
     """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU. With
-    ``show`` each has the ``text`` of that; PTX comes alone. Raises ToolError when machine code cannot be had."""
+    ``show`` each has the ``text`` of that; PTX comes alone. Raises FileNotFoundError without NVIDIA's assembler."""
     tasks: list[list[Any]] = []
     for step, preset in pairs:
         problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
@@ -63,7 +59,7 @@ def summaries(
         _, result = next(results)
         traced = None if show else next(results)[1].trace
         if result.missing_tool:
-            raise ToolError(result.message)
+            raise FileNotFoundError(result.message)
         figures = cost.traffic(traced) if traced is not None else {}
         for one in () if show else result.cards:
             one["traffic"] = figures.get(one["kernel"], {})

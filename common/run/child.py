@@ -154,27 +154,16 @@ def failure(error: BaseException, path: Path) -> Result:
     explained = [fault] if fault else []
     if isinstance(error, SyntaxError | catalog.CatalogError):
         return Result(status="unusable", message=text, faults=explained)
-    line, code = _blamed(error, path)
+    line, frames = errors.raised_at(error, path), traceback.extract_tb(error.__traceback__)
+    own = [frame.line or "" for frame in frames[-1:] if Path(frame.filename).name == path.name]
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
-    if isinstance(error, ValueError) and "raise ValueError" in code and text:
+    if isinstance(error, ValueError) and "raise ValueError" in "".join(own) and text:
         return Result(status="refused", message=text, faults=[faults.fault("refused", text, path, line)])
     where = f" at {path.name}:{line}" if line else ""
     # a CUDA context does not recover from a fault
     fatal = "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error)
     message = f"{type(error).__name__}{where}: {text}"
     return Result(status="crashed", message=message, faults=explained, fatal=fatal)
-
-
-def _blamed(error: BaseException, path: Path) -> tuple[int | None, str]:
-    """The step file's innermost line, with its text if the error arose right there; or that Numba was working on."""
-    line, code = None, ""
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in frames:
-        if path.name and Path(frame.filename).name == path.name:
-            line, code = frame.lineno, (frame.line or "").strip() if frame is frames[-1] else ""
-    for raised, _ in traceback.walk_tb(error.__traceback__):
-        line = errors.kernel_line(raised, path) or line
-    return line, code
 
 
 def _one_line(error: BaseException, path: Path) -> str:
