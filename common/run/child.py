@@ -150,7 +150,8 @@ def attempt(task: Task[Found]) -> Found:
 
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
-    fault, text = errors.of_error(error, path), _one_line(error, path)
+    fault = errors.of_error(error, path)
+    text = fault.what if fault and isinstance(error, SyntaxError) else _one_line(error)
     explained = [fault] if fault else []
     if isinstance(error, SyntaxError | catalog.CatalogError):
         return Result(status="unusable", message=text, faults=explained)
@@ -166,12 +167,7 @@ def failure(error: BaseException, path: Path) -> Result:
     return Result(status="crashed", message=message, faults=explained, fatal=fatal)
 
 
-def _one_line(error: BaseException, path: Path) -> str:
-    if isinstance(error, SyntaxError):
-        named = error.filename or ""  # perhaps a file that the step's imports
-        name = path.name if named.startswith("<") else Path(named or path).name
-        text = faults.cut((error.text or "").strip())
-        return f"{name}:{error.lineno}: syntax error, {faults.cut(str(error.msg))}" + (f": {text}" if text else "")
+def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
     text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
