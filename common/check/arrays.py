@@ -119,6 +119,5 @@ def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Ind
     """Random output positions over the whole batch, plus every corner."""
     rng, shape = np.random.default_rng(seed), problem.output_shape
     drawn = [rng.integers(0, extent, samples) for extent in shape]
-    corners = np.indices((2,) * len(shape)).reshape(len(shape), -1)
-    ends = [corner * (extent - 1) for corner, extent in zip(corners, shape, strict=True)]
-    return tuple(np.concatenate(pair) for pair in zip(drawn, ends, strict=True))
+    corners = np.indices((2,) * len(shape)).reshape(len(shape), -1) * (np.array(shape)[:, None] - 1)
+    return tuple(np.concatenate([drawn, corners], axis=1))
