@@ -116,9 +116,6 @@ def _on_device(array: Any) -> Any:
     return _gathered(cuda.to_device(numbers), flat)
 
 
-# --- large arrays where they are ---
-
-
 def grid(size: int) -> tuple[int, int]:
     """Blocks, and threads in each, for so many elements."""
     return max(1, min(BLOCKS, -(-size // THREADS))), THREADS

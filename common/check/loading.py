@@ -1,7 +1,5 @@
-"""What tasks need of a step's file: its module, its problem as this card holds it, operands.
-
-A preset whose arrays or whose launch would be too large runs smaller: the batch is halved, or all extents of a matrix
-product."""
+"""What tasks need of a step's file: its module, operands, and its problem as this card holds it: smaller where the
+arrays or a launch would be too large."""
 
 from __future__ import annotations
 
@@ -70,11 +68,9 @@ def sizes(problem: Problem) -> Iterator[Problem]:
 
 
 def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) -> Problem:
-    """The largest size whose launch is predicted to take at most LAUNCH_SECONDS.
-
-    ``launch_seconds`` times one launch: at a PROBED-th of the operations first. That predicts too much of others if
-    it leaves most of the GPU idle, so the size that it allows is timed, too, before a larger is ruled out.
-    """
+    """The largest size whose launch is predicted to take at most LAUNCH_SECONDS. ``launch_seconds`` times one launch:
+    at a PROBED-th of the operations first. That predicts too much of others if it leaves most of the GPU idle, so the
+    size that it allows is timed, too, before a larger is ruled out."""
     found, first = list(sizes(problem)), probed(problem)
     at = found.index(first[0]) if first else 0
     while at:

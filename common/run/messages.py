@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field, structs
 
@@ -181,12 +181,11 @@ class Outcome(StepResult, frozen=True, kw_only=True):
 # --- tasks ---
 
 Found = TypeVar("Found", bound=Result, covariant=True)
+_ON_GPU = ("timing.", "check.maps")  # kinds of tasks that the process that owns the GPU does
 
 
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with a result of type ``Found``."""
-
-    gpu: ClassVar[bool] = False  # the process that owns the GPU does it
 
     alone: bool = False  # what becomes of it is no sign for the other tasks of its file
     seconds: float | None = None  # its own limit for a stage (common.run.stages); None: that of whoever runs it
@@ -194,7 +193,7 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 
     @property
     def on_gpu(self) -> bool:
-        return self.gpu
+        return self.kind.startswith(_ON_GPU)
 
     @property
     def kind(self) -> str:
@@ -262,7 +261,6 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
 class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.time"):
     """Is a file right at full size, by samples, and how fast is it?"""
 
-    gpu: ClassVar[bool] = True
     preset: str = ""  # the shape's name, for whoever asks
     beside: str = ""  # the precision in which it is timed in turn with the library, too; empty: it is not
     seed: int = 0  # of the operands
@@ -287,7 +285,6 @@ class Rival(Struct, frozen=True, kw_only=True):
 class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
     """Is a file right, with this ``tile``, and how fast beside others, by name? With none it is timed alone."""
 
-    gpu: ClassVar[bool] = True
     against: dict[str, Rival] = field(default_factory=dict)
     tile: Tile = field(default_factory=dict)
     most_seconds: float = MAX_SECONDS
@@ -296,20 +293,15 @@ class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
 class Peer(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.peer"):
     """How fast are NVIDIA's libraries at one shape? There is no file."""
 
-    gpu: ClassVar[bool] = True
     path: str = ""
 
 
 class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
     """At which size may a file's kernels be launched on this card?"""
 
-    gpu: ClassVar[bool] = True
-
 
 class Launch(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.launch"):
     """Launch a file's kernels once, for tools that watch."""
-
-    gpu: ClassVar[bool] = True
 
 
 class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.compile"):
@@ -331,7 +323,6 @@ class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.sum
 class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):
     """Run a conv2d step on ``x`` and ``filt`` and save ``y``: .npy files, NCHW, KCRS and NKPQ."""
 
-    gpu: ClassVar[bool] = True
     x: str
     filt: str
     y: str
