@@ -7,14 +7,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.catalog import codes, device, reference
 from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, UINT8, UINT16, Problem
+from common.catalog.reference import Array, Float64
 from common.run import stages
-
-Array = NDArray[Any]
-Float64 = NDArray[np.float64]
 
 ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
@@ -36,7 +33,7 @@ def missing_bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     return (~type(unwritten)(0), unwritten) if exponent is None else (exponent, exponent)
 
 
-def missing(values: Array) -> NDArray[np.bool_]:
+def missing(values: Array) -> Array:
     """Which elements nobody has written, or are NaN or infinite."""
     mask, left = missing_bits(values.dtype)
     return np.asarray((bits(values) & mask) == left)

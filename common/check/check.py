@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.catalog import codes, inputs, reference
 from common.catalog.problems import FLOAT16, UINT8, UINT16, Problem
+from common.catalog.reference import Array
 from common.check import arrays
 from common.check.arrays import MARGIN, Guarded
 from common.explain import diagnose, letters
@@ -26,7 +26,6 @@ from common.run import stages
 from common.run.messages import REPEATS as REPEATS
 from common.run.messages import Finding, StepResult
 
-Array = NDArray[Any]
 Launched = tuple[Array, Array, Array]  # the operands and the output
 
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
@@ -83,14 +82,6 @@ class Bench:
         with self._working():
             self.prepare()
 
-    def blank(self) -> None:
-        """Make the output what nobody has written."""
-        if self._tracer:
-            self.y.array.poison()
-            arrays.bits(np.asarray(self.y.array))[...] = arrays.UNWRITTEN[self.y.dtype]
-        else:
-            self.y.blank()
-
     def prepare(self) -> None:
         self.step.prepare(self.weight.array)
 
@@ -106,11 +97,14 @@ class Bench:
             self.launch()
 
     def result(self, over: Array | None = None) -> Array:
-        """The output of a launch over a blank one, or ``over`` these values."""
-        if over is None:
-            self.blank()
-        else:
+        """The output of a launch over what nobody has written, or ``over`` these values."""
+        if over is not None:
             self.y.set(over)
+        elif self._tracer:
+            self.y.array.poison()
+            arrays.bits(np.asarray(self.y.array))[...] = arrays.UNWRITTEN[self.y.dtype]
+        else:
+            self.y.blank()
         self.run()
         return arrays.numbers(self.y.get())
 

@@ -22,19 +22,18 @@ def compile_steps(
     steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
 ) -> Iterator[Outcome]:
     """Compile every kernel of each step, without a GPU, for its ladder's preset; or for all that are timed."""
-    tasks, usual = [], problems.DEFAULT_PRESET
+    tasks = []
     for step in steps:
+        usual = problems.DEFAULT_PRESET[step.ladder]
         # a bench times an experiment on its ladder's default only
         timed = problems.timed_presets(step.ladder) if every_preset and not step.experiment else []
-        task = messages.Compile(
-            **at(step, problems.preset(usual[step.ladder])), machine_code=machine_code,
-            architectures=catalog.targets(step.requires, architectures),
-            others={name: problems.preset(name).shape() for name in timed if name != usual[step.ladder]},
-        )  # fmt: skip
-        tasks.append([task])
+        others = {name: problems.preset(name).shape() for name in timed if name != usual}
+        place, targets = at(step, problems.preset(usual)), catalog.targets(step.requires, architectures)
+        tasks.append([messages.Compile(**place, architectures=targets, machine_code=machine_code, others=others)])
     results = isolate.run_groups(tasks, False, run.COMPILE_SECONDS, device.workers())
     for step, (_, result) in zip(steps, results, strict=False):
-        yield Outcome.of(step, problems.preset(usual[step.ladder]), usual[step.ladder], result)
+        usual = problems.DEFAULT_PRESET[step.ladder]
+        yield Outcome.of(step, problems.preset(usual), usual, result)
 
 
 def summary_architecture() -> str:

@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 from numba import cuda
-from numpy.typing import NDArray
 
 from common.catalog import codes, inputs, reference
 from common.catalog.problems import FLOAT16, Convolution, Geometry, Problem
+from common.catalog.reference import Array, Float64
 from common.check import arrays, check
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
 from common.run.messages import Finding
-
-Array = NDArray[Any]
 
 THREADS = 256
 # Multiply-adds of one launch: a tenth of a second where float64 is slowest, as a display's watchdog ends long ones.
@@ -91,7 +89,7 @@ def _axes(problem: Problem) -> tuple[Any, ...]:
     return *axes, *((dilation, stride) if problem.form == "wgrad" else (stride, dilation)), less, ones
 
 
-def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+def at(problem: Problem, x: Any, weight: Any, offsets: Array | None = None) -> Float64:
     """Output elements in float64, at these offsets in row-major order or all of them, in one dimension. ``x`` and
     ``weight`` may be on the device. Raises the driver's error where the GPU has no room for the operands."""
     operands, found = [_on_device(array) for array in (x, weight)], []
@@ -204,7 +202,7 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
     return verdict
 
 
-def numbers(problem: Problem) -> NDArray[np.float64]:
+def numbers(problem: Problem) -> Float64:
     """What elements are drawn from: integers from -4 to 4 without zero, nearer ones if sums have few bits: as what is
     drawn repeats, even all products of one sign must not overflow."""
     largest: float = 4

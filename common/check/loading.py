@@ -12,7 +12,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.catalog import catalog, device, inputs, limits, sources
 from common.catalog.problems import Problem
@@ -20,9 +20,6 @@ from common.check import check
 from common.machine_code import capture, successor
 from common.run import stages
 from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
-
-if TYPE_CHECKING:
-    from common.check import fullsize
 
 STEP = 1 << 29  # bytes: the budget is a multiple of this, so that other programs' windows do not change it
 LIBRARIES = 400_000_000  # bytes beside all arrays: Numba's modules, and what cuBLAS and cuDNN load
@@ -197,12 +194,12 @@ def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
     return [groups[size] for size in sorted(groups)]
 
 
-_held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
+_held: dict[object, Any] = {}  # operands of one problem at most
 beside: dict[object, Any] = {}  # what else is held for that problem: a library's call with its operands
 
 
-def operands(problem: Problem, seed: int, module: Any) -> fullsize.Operands:
-    """Those of the problem, as the module's algorithm has them; made anew if others are held."""
+def operands(problem: Problem, seed: int, module: Any) -> Any:
+    """The ``fullsize.Operands`` of a problem, as the module's algorithm has them; made anew if others are held."""
     from common.check import fullsize
 
     key = problem, seed, getattr(module, "ALGORITHM", None)
