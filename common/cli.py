@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from common.catalog import device
-from common.check import compiling, run
+from common.check import run
 from common.commands import arguments, bench, changed, edits, lessons, steps, tracing
 from common.commands.console import RIGHT, UNREAD, UNUSABLE, blame, discard, tell
 from common.run import isolate
@@ -49,8 +49,7 @@ _COMMANDS = {
 }  # fmt: skip
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
-    ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
-    tools.ToolError, TraceError,
+    ValueError, OSError, device.NoGpuError, run.DeviceError, tools.ToolError, TraceError,
 )  # fmt: skip
 
 

@@ -7,14 +7,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.catalog import codes, device, reference
 from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, UINT8, UINT16, Problem
+from common.catalog.reference import Array, Float64
 from common.run import stages
-
-Array = NDArray[Any]
-Float64 = NDArray[np.float64]
 
 ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
@@ -36,7 +33,7 @@ def missing_bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     return (~type(unwritten)(0), unwritten) if exponent is None else (exponent, exponent)
 
 
-def missing(values: Array) -> NDArray[np.bool_]:
+def missing(values: Array) -> Array:
     """Which elements nobody has written, or are NaN or infinite."""
     mask, left = missing_bits(values.dtype)
     return np.asarray((bits(values) & mask) == left)
@@ -51,9 +48,7 @@ def numbers(array: Array) -> Array:
     """An output's elements as numbers: codes of bfloat16 as float32, an unwritten one as one of that."""
     if array.dtype != codes.BFLOAT16:
         return array
-    found = codes.values(array).astype(FLOAT32)
-    found[array == UNWRITTEN[array.dtype]] = filled(1, FLOAT32)[0]
-    return found
+    return np.where(array == UNWRITTEN[array.dtype], filled(1, FLOAT32), codes.values(array).astype(FLOAT32))
 
 
 def filled(count: int, dtype: np.dtype[Any]) -> Array:
@@ -62,43 +57,42 @@ def filled(count: int, dtype: np.dtype[Any]) -> Array:
 
 
 class Guarded:
-    """A device array between two margins whose every element holds the unwritten pattern. Without a margin an access
-    beyond the array leaves its allocation, where tools that watch from outside see it."""
+    """A device array between two margins of unwritten elements. Without a margin an access beyond the array leaves
+    its allocation, where tools that watch from outside see it."""
 
     def __init__(self, shape: tuple[int, ...], margin: int = MARGIN, dtype: np.dtype[Any] = FLOAT32) -> None:
         from numba import cuda
 
-        self.size, self.margin, self.dtype = math.prod(shape), margin, dtype
-        self._flat = cuda.device_array(self.size + 2 * margin, dtype)
-        if margin:
-            edge = filled(margin, dtype)
-            self._flat[:margin].copy_to_device(edge)
-            self._flat[margin + self.size :].copy_to_device(edge)
-        self.array = self._flat[margin : margin + self.size].reshape(shape)
+        self.size, self.dtype = math.prod(shape), dtype
+        flat, end = cuda.device_array(self.size + 2 * margin, dtype), margin + self.size
+        self._inside = flat[margin:end]
+        self._margins = {-margin: flat[:margin], self.size: flat[end:]} if margin else {}  # by the first one's offset
+        for outside in self._margins.values():
+            outside.copy_to_device(filled(margin, dtype))
+        self.array = self._inside.reshape(shape)
 
     def set(self, values: Array) -> None:
-        start = self.margin
         taken = codes.held(values, self.dtype) if values.dtype.kind == "f" else values
-        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
+        self._inside.copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
 
     def blank(self) -> None:
-        """Fill with the unwritten pattern."""
-        self._flat[self.margin : self.margin + self.size].copy_to_device(filled(self.size, self.dtype))
+        """Make it what nobody has written."""
+        self._inside.copy_to_device(filled(self.size, self.dtype))
 
     def get(self) -> Array:
         return np.asarray(self.array.copy_to_host())
 
     def trespasses(self) -> list[int]:
         """Offsets written in the margins: negative before the array, from ``size`` on after it."""
-        found, after = [], self.margin + self.size
-        for margin, first in ((self._flat[: self.margin], -self.margin), (self._flat[after:], self.size)):
+        found = []
+        for first, margin in self._margins.items():
             here = bits(np.asarray(margin.copy_to_host()))
             found += [int(place) + first for place in np.flatnonzero(here != UNWRITTEN[self.dtype])]
         return found
 
 
 def full(problem: Problem, x: Array, weight: Array) -> Float64:
-    """As :func:`common.catalog.reference.full`."""
+    """All right answers, as :func:`common.catalog.reference.full` gives them."""
     with stages.stage(stages.ORACLE):
         if problem.flops < 2 * ON_GPU_FROM or not device.gpu_count():
             return reference.full(problem, x, weight)
@@ -122,6 +116,5 @@ def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Ind
     """Random output positions over the whole batch, plus every corner."""
     rng, shape = np.random.default_rng(seed), problem.output_shape
     drawn = [rng.integers(0, extent, samples) for extent in shape]
-    corners = np.indices((2,) * len(shape)).reshape(len(shape), -1)
-    ends = [corner * (extent - 1) for corner, extent in zip(corners, shape, strict=True)]
-    return tuple(np.concatenate(pair) for pair in zip(drawn, ends, strict=True))
+    corners = np.indices((2,) * len(shape)).reshape(len(shape), -1) * (np.array(shape)[:, None] - 1)
+    return tuple(np.concatenate([drawn, corners], axis=1))

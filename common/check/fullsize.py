@@ -1,7 +1,7 @@
 """Checks that stay on the GPU: the right answers by a plain kernel, and large problems whose arrays stay there.
 
-The right answers have a thread for each, and are summed in float64, which holds each product exactly, and each sum of
-the kinds that are compared exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
+A thread sums each right answer in float64, which holds each product exactly, and each sum of the kinds that are
+compared exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
 """
 
 from __future__ import annotations
@@ -12,27 +12,21 @@ from typing import Any
 
 import numpy as np
 from numba import cuda
-from numpy.typing import NDArray
 
 from common.catalog import codes, inputs, reference
 from common.catalog.problems import FLOAT16, Convolution, Geometry, Problem
+from common.catalog.reference import Array, Float64
 from common.check import arrays, check
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
 from common.run.messages import Finding
 
-Array = NDArray[Any]
-
 THREADS = 256
 # Multiply-adds of one launch: a tenth of a second where float64 is slowest, as a display's watchdog ends long ones.
 AT_ONCE = 1 << 31
 OUTPUTS = 1 << 22  # of one launch, at most: bounds the memory on both sides
-
 BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
 SAMPLES, LARGE_SAMPLES = 20_000, 300
-
-
-# --- the right answers ---
 
 # Every form as a convolution: the letters of image, d, h, w and channel of x; of filter, t, r, s and channel of the
 # weight; of image, o, p, q and filter of the output.
@@ -95,46 +89,29 @@ def _axes(problem: Problem) -> tuple[Any, ...]:
     return *axes, *((dilation, stride) if problem.form == "wgrad" else (stride, dilation)), less, ones
 
 
-def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+def at(problem: Problem, x: Any, weight: Any, offsets: Array | None = None) -> Float64:
     """Output elements in float64, at these offsets in row-major order or all of them, in one dimension. ``x`` and
     ``weight`` may be on the device. Raises the driver's error where the GPU has no room for the operands."""
-    operands = [_on_device(array) for array in (x, weight)]
+    operands, found = [_on_device(array) for array in (x, weight)], []
     size = math.prod(problem.output_shape) if offsets is None else offsets.size
-    result = np.empty(size)
     each = max(THREADS, min(OUTPUTS, AT_ONCE // problem.reduction))
     rows = _ROWS if problem.form == "wgrad" else 1
     for first in range(0, size, each):
-        last = min(first + each, size)
-        part = np.arange(first, last) if offsets is None else offsets[first:last]
-        sums = cuda.to_device(np.zeros(last - first))
-        blocks = -(-(last - first) // THREADS)
+        part = np.arange(first, min(first + each, size)) if offsets is None else offsets[first : first + each]
+        sums, blocks = cuda.to_device(np.zeros(part.size)), -(-part.size // THREADS)
         convolve[(blocks, rows), (THREADS, 1)](*operands, sums, cuda.to_device(part), *_axes(problem))
-        result[first:last] = sums.copy_to_host()
-    return result
-
-
-@cuda.jit
-def decode(codes: Any, numbers: Any, decoded: Any) -> None:
-    """The numbers that codes stand for."""
-    for i in range(cuda.grid(1), codes.size, cuda.gridsize(1)):
-        decoded[i] = numbers[codes[i]]
+        found.append(sums.copy_to_host())
+    return np.concatenate(found)
 
 
 def _on_device(array: Any) -> Any:
     """An operand of the right answers on the device, flat, as numbers."""
-    if isinstance(array, np.ndarray):
-        numbers = codes.values(array).astype(np.float32) if codes.are(array.dtype) else array
-        return cuda.to_device(np.ascontiguousarray(numbers).reshape(-1))
+    array = cuda.to_device(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
     kind, flat = np.dtype(array.dtype), array.reshape(array.size)
     if not codes.are(kind):
         return flat
-    decoded = cuda.device_array(array.size, np.float32)
-    every = np.arange(1 << 8 * kind.itemsize).astype(kind)
-    decode[grid(array.size)](flat, cuda.to_device(codes.values(every).astype(np.float32)), decoded)
-    return decoded
-
-
-# --- large arrays where they are ---
+    numbers = codes.values(np.arange(1 << 8 * kind.itemsize).astype(kind)).astype(np.float32)
+    return _gathered(cuda.to_device(numbers), flat)
 
 
 def grid(size: int) -> tuple[int, int]:
@@ -164,6 +141,12 @@ def gather(values: Any, offsets: Any, taken: Any) -> None:
         taken[i] = values[offsets[i]]
 
 
+def _gathered(values: Any, offsets: Any) -> Any:
+    taken = cuda.device_array(offsets.size, values.dtype)
+    gather[grid(offsets.size)](values, offsets, taken)
+    return taken
+
+
 @cuda.jit
 def prune(weight: Any) -> None:
     """Of every four elements of a column [K, N] two become zero."""
@@ -171,9 +154,6 @@ def prune(weight: Any) -> None:
         k, n = i // weight.shape[1], i % weight.shape[1]
         if (k + n) % 4 > 1:
             weight[k, n] = 0
-
-
-# --- problems at full size ---
 
 
 class Operands:
@@ -202,15 +182,11 @@ def _launched(bench: Bench, positions: reference.Indices, expected: Array) -> tu
     bench.run()
     missing = cuda.to_device(np.zeros(1, np.int32))
     mark_missing[grid(words.size)](words, *arrays.missing_bits(dtype), missing)
-    offsets = cuda.to_device(np.ravel_multi_index(positions, bench.problem.output_shape))
-    taken = cuda.device_array(offsets.size, words.dtype)
-    gather[grid(offsets.size)](words, offsets, taken)
-    got = codes.values(taken.copy_to_host().view(dtype))
-    wrong = np.flatnonzero(got != expected)
-    verdict = Verdict(bench.problem, elements_compared=len(expected))
-    if len(wrong):
-        at, text = np.transpose(positions)[wrong], "sampled elements are wrong"
-        said = check.tally(bench.problem, at, got[wrong], expected[wrong], len(expected), text)
+    offsets = np.ravel_multi_index(positions, bench.problem.output_shape)
+    got = codes.values(_gathered(words, cuda.to_device(offsets)).copy_to_host().view(dtype))
+    verdict = Verdict(bench, elements_compared=len(expected))
+    if (wrong := got != expected).any():
+        said = check.tally(bench.problem, wrong, got, expected, "sampled elements are wrong", places=positions)
         verdict.findings.append(Finding("wrong", said))
     return verdict, bool(missing.copy_to_host()[0])
 
@@ -226,18 +202,14 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
     return verdict
 
 
-# --- arrays of more than 2^31 elements ---
-
-
-def numbers(problem: Problem) -> NDArray[np.float64]:
+def numbers(problem: Problem) -> Float64:
     """What elements are drawn from: integers from -4 to 4 without zero, nearer ones if sums have few bits: as what is
     drawn repeats, even all products of one sign must not overflow."""
-    integers = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
-    if problem.output_dtype != FLOAT16 and problem.input_dtype != codes.E4M3:
-        return integers
-    limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
-    largest = math.isqrt(limit // problem.reduction) or 0.5
-    return np.asarray(np.clip(integers, -largest, largest))
+    largest: float = 4
+    if problem.output_dtype == FLOAT16 or problem.input_dtype == codes.E4M3:
+        limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
+        largest = math.isqrt(limit // problem.reduction) or 0.5
+    return np.clip([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0], -largest, largest)
 
 
 def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPLES) -> Verdict:

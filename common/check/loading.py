@@ -1,12 +1,9 @@
-"""What tasks need of a step's file: its module, its problem as this card holds it, operands.
-
-A preset whose arrays or whose launch would be too large runs smaller: the batch is halved, or all extents of a matrix
-product."""
+"""What tasks need of a step's file: its module, operands, and its problem as this card holds it: smaller where the
+arrays or a launch would be too large."""
 
 from __future__ import annotations
 
 import gc
-import itertools
 import sys
 import time
 import traceback
@@ -15,16 +12,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from common.catalog import catalog, device, inputs, limits, sources
-from common.catalog.problems import Gemm, Problem
+from common.catalog.problems import Problem
+from common.check import check
 from common.machine_code import capture, successor
 from common.run import stages
 from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
-
-if TYPE_CHECKING:
-    from common.check import fullsize
 
 STEP = 1 << 29  # bytes: the budget is a multiple of this, so that other programs' windows do not change it
 LIBRARIES = 400_000_000  # bytes beside all arrays: Numba's modules, and what cuBLAS and cuDNN load
@@ -59,35 +54,26 @@ def needed(problem: Problem, workspace: float = WORKSPACE) -> int:
     return int((1 + workspace) * problem.least_bytes)
 
 
-def require_large(problem: Problem, room: int) -> None:
-    """Raise NoRoomError unless a shape with arrays of more than 2^31 elements fits."""
-    if (least := needed(problem, LARGE_WORKSPACE)) > room:
-        raise NoRoomError(least, room)
-
-
 def sizes(problem: Problem) -> Iterator[Problem]:
     """The problem and ever smaller ones: its batch halved, or all three extents of a matrix product."""
     while True:
         yield problem
-        keys = ("M", "N", "K") if isinstance(problem, Gemm) else (problem.batch_key or "",)
-        extents = {key: getattr(problem, key, 1) for key in keys}
-        if min(extents.values()) < 2:
+        halves = {key: getattr(problem, key) // 2 for key in problem.batch_key or "MNK"}
+        if not all(halves.values()):
             return
-        problem = replace(problem, **{key: extent // 2 for key, extent in extents.items()})
+        problem = replace(problem, **halves)
 
 
 def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) -> Problem:
-    """The largest size whose launch is predicted to take at most LAUNCH_SECONDS.
-
-    ``launch_seconds`` times one launch: at a PROBED-th of the operations first. That predicts too much of others if
-    it leaves most of the GPU idle, so the size that it allows is timed, too, before a larger is ruled out.
-    """
+    """The largest size whose launch is predicted to take at most LAUNCH_SECONDS. ``launch_seconds`` times one launch:
+    at a PROBED-th of the operations first. That predicts too much of others if it leaves most of the GPU idle, so the
+    size that it allows is timed, too, before a larger is ruled out."""
     found, first = list(sizes(problem)), probed(problem)
     at = found.index(first[0]) if first else 0
     while at:
         rate = launch_seconds(found[at]) / found[at].flops
         allowed = next((n for n, size in enumerate(found) if rate * size.flops <= LAUNCH_SECONDS), len(found) - 1)
-        if allowed == 0 or allowed >= at:
+        if allowed >= at:
             return found[allowed]
         at = allowed
     return problem
@@ -100,11 +86,16 @@ def probed(problem: Problem) -> list[Problem]:
 
 def fitted(problem: Problem, room: int) -> Problem:
     """The largest size of the problem that fits so many bytes; raises NoRoomError without any."""
-    size = problem
     for size in sizes(problem):
-        if needed(size) <= room:
+        if (least := needed(size)) <= room:
             return size
-    raise NoRoomError(needed(size), room)
+    raise NoRoomError(least, room)
+
+
+def require_large(problem: Problem, room: int) -> None:
+    """Raise NoRoomError unless a shape with arrays of more than 2^31 elements fits."""
+    if (least := needed(problem, LARGE_WORKSPACE)) > room:
+        raise NoRoomError(least, room)
 
 
 def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
@@ -115,15 +106,14 @@ def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
 
 
 ASKS = "card"  # the helper by which a step asks what the card has
-Asked = TypeVar("Asked", bound=ShapeTask[StepResult])
 
 
-def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
+def spared(do: Callable[[Any], StepResult]) -> Callable[[Any], StepResult]:
     """A task that the GPU's memory does not suffice for is left out, and says how much it needs: others may hold it.
     A step that takes more than its share is not spared."""
 
     @wraps(do)
-    def spared(task: Asked) -> StepResult:
+    def spared(task: ShapeTask[StepResult]) -> StepResult:
         try:
             return do(task)
         except NoRoomError as error:
@@ -179,7 +169,6 @@ def room() -> int:
 
 def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
-    from common.check import check
 
     def launch_seconds(size: Problem) -> float:
         bench, times = check.Bench(module, size, tile), []
@@ -197,29 +186,26 @@ def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Proble
 def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
     """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it, or a step
     that it imports, asks for that."""
-    files = (path, *(one for one in sources.imports(path) if one.suffix == ".py"))
-    if not any(ASKS in {helper.stem for helper in sources.imported_helpers(one)} for one in files):
-        return [architectures]
-
-    def size(name: str) -> int:
-        return limits.limits(name).shared_bytes
-
-    return [list(found) for _, found in itertools.groupby(sorted(architectures, key=size), size)]
+    files = path, *sources.imports(path)
+    asks = any(helper.stem == ASKS for one in files for helper in sources.imported_helpers(one))
+    groups: dict[int, list[str]] = {}
+    for name in architectures:
+        groups.setdefault(limits.limits(name).shared_bytes if asks else 0, []).append(name)
+    return [groups[size] for size in sorted(groups)]
 
 
-_held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
-beside: dict[object, Any] = {}
-"""What else is held for that problem, such as a library's call with its operands."""
+_held: dict[object, Any] = {}  # operands of one problem at most
+beside: dict[object, Any] = {}  # what else is held for that problem: a library's call with its operands
 
 
-def operands(problem: Problem, seed: int, module: Any) -> fullsize.Operands:
-    """Those of the problem, as the module's algorithm has them; made anew if others are held."""
+def operands(problem: Problem, seed: int, module: Any) -> Any:
+    """The ``fullsize.Operands`` of a problem, as the module's algorithm has them; made anew if others are held."""
     from common.check import fullsize
 
     key = problem, seed, getattr(module, "ALGORITHM", None)
     if key not in _held:
         drop()
-        with stages.stage("inputs"):
+        with stages.stage("drawing of operands"):
             _held[key] = fullsize.Operands(*key)
     return _held[key]
 

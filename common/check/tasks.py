@@ -1,4 +1,4 @@
-"""What child processes do to check and to trace: ``check_task`` does the task ``check.check``, and so on.
+"""What child processes do to check, to compile and to trace: ``check_task`` does the task ``check.check``, and so on.
 
 Only child processes import this module: it brings Numba and the tracer, which take long.
 """
@@ -6,10 +6,13 @@ Only child processes import this module: it brings Numba and the tracer, which t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
+import itertools
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,32 +23,26 @@ from msgspec.structs import asdict, replace
 from numba import cuda
 from numba.cuda import dispatcher
 
-from common.catalog import catalog, device, limits, problems
+from common.catalog import catalog, device, limits, problems, sources
 from common.check import check, fullsize, loading, plan
-from common.check.compiling import compile_task, prepare_task, summarise_task
 from common.explain import errors, faults
 from common.explain.faults import Fault
-from common.machine_code import capture, codegen, kernelcache
-from common.run import messages, stages
-from common.run.messages import Finding, StepResult
+from common.machine_code import capture, codegen, kernelcache, summaries
+from common.machine_code.capture import replaced
+from common.machine_code.summaries import Summary
+from common.run import child, messages, stages
+from common.run.messages import Finding, Result, StepResult
 from common.trace import trace
 from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Script, ScriptResult, Trace, TraceResult
 from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Tracer
 
-__all__ = [
-    "ask_task", "check_task", "compile_task", "maps_task", "prepare_task", "script_task",
-    "summarise_task", "trace_task",
-]  # fmt: skip
-
-
 _LONGEST = 200  # characters of a line that a file prints
 
 
 def ready() -> None:
-    """Make this process one in which kernels run as the workbook wants it: launches beyond a GPU's limits are refused
-    before the driver sees them."""
+    """From now on launches beyond a GPU's limits are refused in this process, before the driver sees them."""
     capture.opt_in()
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
@@ -84,12 +81,11 @@ def ready() -> None:
 
 @dataclass
 class _Loaded:
-    """A file as one engine has it: ``tracer`` has its kernels as they were first launched, and is None on a GPU.
-    ``before`` is the shape before, if the file was right there."""
+    """A file as one engine has it: ``tracer`` has its kernels as they were first launched, and is None on a GPU."""
 
     module: Any
     tracer: Any
-    before: problems.Problem | None = None
+    before: problems.Problem | None = None  # the shape before, if the file was right there
 
 
 # By file and engine, from case to case: engines have arrays of their own, and a step may keep them by their contents.
@@ -99,10 +95,8 @@ _kept: dict[str, _Loaded] = {}
 class _Heard(io.StringIO):
     """What a file prints, which goes on to the log, too: the last words of a process that dies are in it."""
 
-    log: Any = None
-
     def write(self, text: str) -> int:
-        self.log.write(text)
+        sys.stderr.write(text)
         return super().write(text)
 
 
@@ -111,11 +105,11 @@ def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case. The result has what the file prints: its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
-    heard = _Heard()
-    heard.log = sys.stdout
-    with contextlib.redirect_stdout(heard):
+    with contextlib.redirect_stdout(_Heard()) as heard:
         file = _kept[key] = _kept.get(key) or _load(task)
         result = _checked(task, file)
+    if task.depth == "large":
+        loading.let_go()
     own = heard.getvalue().splitlines()
     kernel, count = file.tracer.printed() if file.tracer else ([], 0)
     shown = tuple(line[:_LONGEST] for line in (*own[:MOST_PRINTED], *kernel)[:MOST_PRINTED])
@@ -125,19 +119,17 @@ def check_task(task: messages.Check) -> StepResult:
 def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     path, problem = Path(task.path), task.problem
     found: list[Fault] = []
-    if file.tracer:
-        file.tracer.forget()
-        try:
+    try:
+        if file.tracer:
+            file.tracer.forget()
             # a grid of more than 65,535 blocks along y or z is what such a shape is there for
             launched = codegen.launches(file.module, problem) if task.wide else ()
             if task.wide and max((n for one in launched for n in one.grid[1:]), default=0) < plan.MAX_GRID_YZ:
                 problem = plan.narrow(problem)
-            verdict = _verdict(task, file, problem)
-        except TraceError as error:
-            return _untraced(error, path)
-        found = file.tracer.faults()
-    else:
         verdict = _verdict(task, file, problem)
+        found = file.tracer.faults() if file.tracer else []
+    except TraceError as error:
+        return _untraced(error, path)
     again = file.before and not verdict.right and not found and task.depth != "large"
     if again and _verdict(task, _load(task), problem).right:  # in a module of its own
         said = f"right when it is the first shape; here {file.before} came before it, and something is kept"
@@ -147,12 +139,10 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     unsound = [Finding("unsound", one.placed) for one in found if verdict.right or one.kind == "raises"]
     card = f" (on a card of {plan.FEW} multiprocessors)" if file.tracer and task.small and file.tracer.asked else ""
     verdict.findings = [Finding(one.kind, one.message + card) for one in [*unsound, *verdict.findings]]
-    result = verdict.result(task.engine, task.seed)
-    if verdict.right:
-        return result
     known = [faults.of_finding(one.kind, one.message, found, path, problem.names) for one in verdict.findings]
-    in_text = faults.of_text(path, problem.input_dtype.kind == "f")
-    return replace(result, faults=list(dict.fromkeys(filter(None, [*in_text, *known]))))
+    in_text = [] if verdict.right else faults.of_text(path, problem.input_dtype.kind == "f")
+    told = tuple(dict.fromkeys(filter(None, [*in_text, *known])))
+    return verdict.result(engine=task.engine, seed=task.seed, faults=told)
 
 
 # Mistakes that Python names when a kernel is traced.
@@ -186,15 +176,125 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
     if task.depth == "large":
         loading.drop()
         loading.require_large(problem, loading.room())
-        try:
-            return fullsize.check_large(file.module, problem)
-        finally:
-            loading.let_go()
+        return fullsize.check_large(file.module, problem)
     rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
     make = partial(check.Bench, file.module, problem, tracer=file.tracer)
     if task.depth == "once":
         return check.check_once(make(), rules, task.special)
     return check.check_thoroughly(make, rules) if task.depth == "thorough" else check.check_bench(make(), rules)
+
+
+# --- compiling ---
+
+
+@contextlib.contextmanager
+def on_card(architecture: str) -> Iterator[None]:
+    """While open, steps are imported anew, and find the limits of this compute capability."""
+    with catalog.anew(), replaced(cuda, get_current_device=device.as_card(architecture)):
+        yield
+
+
+def prepare_task(task: messages.Prepare) -> Result:
+    """Compile a file's kernels for each of ``shapes``, but those that it refuses, and keep them; launches nothing.
+    What a step asks of the ``device`` is answered without it."""
+    gpu, limited = task.device, device.bounds(task.device.compute_capability)
+    major, minor = map(int, gpu.compute_capability.split("."))
+    told = {"compute_capability": (major, minor), "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
+    as_card = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
+    with replaced(cuda, get_current_device=as_card):
+        module, found = loading.load(task), list[codegen.Launch]()
+        # what is surely started first
+        for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
+            with contextlib.suppress(ValueError):
+                found += find(module, problems.from_shape(task.ladder, shape))
+        for launch in codegen.distinct(found):
+            kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
+    return Result(status="right")
+
+
+def compile_task(task: messages.Compile) -> StepResult:
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked. A launch
+    beyond the limits of an architecture raises LaunchLimitError."""
+    path, shapes = Path(task.path), {"": task.shape, **task.others}
+    found: dict[str, list[Summary]] = {name: [] for name in shapes}
+    told: list[object] = []  # of each launch
+    for architectures in loading.by_card(path, task.architectures):
+        with on_card(architectures[0]):
+            module, built = loading.load(task), _Built()
+            for name, shape in shapes.items():
+                found[name] += _kernels(task, module, shape, architectures, built, told)
+    for entries in found.values():
+        entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
+    first, now = found.pop(""), sources.provenance(path)
+    return StepResult(
+        status="right", kernels=first, source=now.source, helpers=now.helpers or {},
+        other_presets={preset: entries for preset, entries in found.items() if entries != first},
+        digest=hashlib.sha256(json.dumps(told).encode()).hexdigest() if task.machine_code else None,
+        faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
+    )  # fmt: skip
+
+
+# By kernel and signature, then by architecture: the bytes of the kernel's own shared arrays, the lines in float64,
+# and the machine code, if that was asked for.
+_Built = dict[tuple[int, str], dict[str, tuple[int, list[str], Any]]]
+
+
+def _kernels(
+    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: _Built,
+    told: list[object],
+) -> list[Summary]:  # fmt: skip
+    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again."""
+    launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
+    for launch, name in itertools.product(launched, architectures):
+        asked = launch.grid, launch.block, launch.dynamic_shared_bytes
+        limits.require_launch(*asked, name.removesuffix("a"), launch.cluster)
+    entries: dict[object, Summary] = {}
+    for launch in launched:
+        key, dynamic = (id(launch.kernel), str(launch.signature)), launch.dynamic_shared_bytes
+        if key not in built:
+            texts = codegen.ptx(launch, architectures, task.machine_code)
+            built[key] = {name: _compiled(task, launch, name, text) for name, text in texts.items()}
+        for name, (own, float64, code) in built[key].items():
+            limits.require_shared(own, dynamic, name.removesuffix("a"))
+            told.append([shape, name, code and code.digest, launch.grid, launch.block, dynamic, launch.cluster])
+            if (key, name) not in entries:
+                entry = entries[key, name] = {"kernel": launch.name, "architecture": name, "float64": float64}
+                if code is not None:
+                    limits.require_registers(launch.block, code.registers)
+                    entry |= summaries.recorded(launch, code)
+    return list(entries.values())
+
+
+def _compiled(task: messages.Compile, launch: codegen.Launch, name: str, text: str) -> tuple[int, list[str], Any]:
+    code = None
+    try:
+        code = codegen.machine_code(launch, name, text) if task.machine_code else None
+    except codegen.ToolMissingError:
+        if not task.lenient:
+            raise
+    return codegen.shared_arrays(text), codegen.float64_arithmetic(text), code
+
+
+def summarise_task(task: messages.Summarise) -> StepResult:
+    """A summary of every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
+    architecture, found = task.architecture, []
+    with on_card(architecture):
+        launches = codegen.distinct(codegen.launches(loading.load(task), task.problem))
+    if not launches:
+        raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
+    for launch in launches:
+        text = codegen.ptx(launch, [architecture], lines=task.show != "ptx")[architecture]
+        if task.show == "ptx":
+            text = codegen.readable(text, launch)
+            found.append({"kernel": launch.name, "architecture": architecture, "text": text})
+            continue
+        try:
+            code = codegen.machine_code(launch, architecture, text)
+        except codegen.ToolMissingError as error:
+            return StepResult(status="unusable", missing_tool=True, message=str(error))
+        shown = {"text": summaries.whole(code)} if task.show == "sass" else {}
+        found.append(summaries.summary(launch, code) | shown)
+    return StepResult(status="right", cards=found)
 
 
 # --- other tasks ---
@@ -203,14 +303,11 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
 def maps_task(task: messages.Maps) -> StepResult:
     """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
     x, filt = np.load(task.x), np.load(task.filt)
-    n, c, h, w = x.shape
-    k, _, r, s = filt.shape
-    problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
+    extents = *x.shape, filt.shape[0], *filt.shape[2:]
+    problem = problems.from_shape("conv2d", dict(zip("NCHWKRS", extents, strict=True)))
     bench = check.Bench(loading.load(task), problem, tracer=None if device.gpu_count() else Tracer())
     bench.load(x, filt)
-    bench.blank()
-    bench.run()
-    np.save(task.y, bench.y.get())
+    np.save(task.y, bench.result())
     return StepResult(status="right", shape=problem.shape())
 
 
@@ -223,8 +320,7 @@ def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape."""
     try:
         module, tile = loading.load_tiled(task, task.options.tile or {})
-        problem = task.problem
-        found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
+        found = trace.run(module, task.problem, **{**asdict(task.options), "tile": tile})
     except TraceError as error:
         return TraceResult(status="unusable", message=str(error))
     return TraceResult(status="wrong" if found.faults else "right", trace=replace(found, output=None))
@@ -236,9 +332,6 @@ def script_task(task: Script) -> ScriptResult:
 
     for name, number, stream in ((task.output, 1, "stdout"), (task.errors, 2, "stderr")):
         if name:
-            handle = os.open(name, os.O_WRONLY | os.O_APPEND)
-            os.dup2(handle, number)
-            file = open(number, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-            setattr(sys, stream, file)
+            setattr(sys, stream, child.written_to(name, number))
     os.chdir(task.folder)
     return script.run(Path(task.path), list(task.words), task.stop, task.kept)

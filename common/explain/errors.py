@@ -28,7 +28,7 @@ _Say = Callable[[re.Match[str], Path], _Said | None]
 def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
     message = re.sub(r"0x[0-9a-f]+", lambda found: str(int(found[0], 16)), f"{type(error).__name__}: {error}")
-    at = getattr(error, "line", None) or _raised_at(error, path)
+    at = getattr(error, "line", None) or raised_at(error, path)
     named = re.findall(rf'File "[^"]*{re.escape(path.name)}", line (\d+)', str(error))
     for kind, pattern, say in _ERRORS:
         found = re.search(pattern, message, re.DOTALL)
@@ -39,7 +39,7 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
     return None
 
 
-def _raised_at(error: BaseException, path: Path) -> int | None:
+def raised_at(error: BaseException, path: Path) -> int | None:
     """The file's line that the error came from, or that Numba was working on."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if Path(frame.f_code.co_filename).name == path.name:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -42,13 +42,9 @@ def main(line: Connection, folder: str, environment: dict[str, str], limits: tup
     """Do the tasks that come through ``line`` until it ends; ``limits``: bytes of memory, and of any file."""
     if os.name == "posix":
         os.setsid()  # whoever ends this process ends all of its group, and no Ctrl-C comes here
-    _settle(folder, environment)
-    handle = os.open(Path(folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for number in (1, 2):
-        os.dup2(handle, number)
-    sys.stdout = sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stderr = written_to(Path(folder, LOG), 1, 2)
     threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True).start()
-    _ready(limits)
+    _ready(folder, environment, limits)
     say = _speaker(line.send_bytes)
     say({"at": ""})
     while True:
@@ -61,9 +57,8 @@ def main(line: Connection, folder: str, environment: dict[str, str], limits: tup
 
 def watched(folder: str, limits: tuple[int, int]) -> None:
     """Do the tasks of a folder's file in a process that a tool has started, and write their results beside it."""
-    _settle(folder, dict(os.environ))
     sys.stdout = sys.stderr
-    _ready(limits)
+    _ready(folder, dict(os.environ), limits)
     with Path(folder, RESULTS).open("ab", buffering=0) as file:
         say = _speaker(lambda data: file.write(data + b"\n"))
         for task in pickle.loads(Path(folder, TASKS).read_bytes()):
@@ -71,7 +66,15 @@ def watched(folder: str, limits: tuple[int, int]) -> None:
                 break
 
 
-def _settle(folder: str, environment: dict[str, str]) -> None:
+def written_to(path: str | Path, *numbers: int) -> TextIO:
+    """From now on what is written to these file descriptors goes to the end of a file; and a stream to it."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in numbers:
+        os.dup2(handle, number)
+    return open(numbers[-1], "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def _ready(folder: str, environment: dict[str, str], limits: tuple[int, int]) -> None:
     import lessons  # noqa: F401 - no longer found below
 
     os.environ.clear()
@@ -81,9 +84,6 @@ def _settle(folder: str, environment: dict[str, str]) -> None:
     sys.path[:] = [name for name in sys.path if name and Path(name).resolve() != catalog.ROOT]
     sys.argv = ["common"]
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-
-
-def _ready(limits: tuple[int, int]) -> None:
     faulthandler.enable(all_threads=False)
     stages.confine(*limits)
     for name in MOST_NEEDED:
@@ -150,40 +150,21 @@ def attempt(task: Task[Found]) -> Found:
 
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
-    fault, text = errors.of_error(error, path), _one_line(error)
+    fault = errors.of_error(error, path)
+    text = fault.what if fault and isinstance(error, SyntaxError) else _one_line(error)
     explained = [fault] if fault else []
-    if isinstance(error, SyntaxError):
-        return Result(status="unusable", message=_syntax(error, path), faults=explained)
-    if isinstance(error, catalog.CatalogError):
+    if isinstance(error, SyntaxError | catalog.CatalogError):
         return Result(status="unusable", message=text, faults=explained)
-    line, code = _blamed(error, path)
+    line, frames = errors.raised_at(error, path), traceback.extract_tb(error.__traceback__)
+    own = [frame.line or "" for frame in frames[-1:] if Path(frame.filename).name == path.name]
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
-    if isinstance(error, ValueError) and "raise ValueError" in code and text:
+    if isinstance(error, ValueError) and "raise ValueError" in "".join(own) and text:
         return Result(status="refused", message=text, faults=[faults.fault("refused", text, path, line)])
     where = f" at {path.name}:{line}" if line else ""
     # a CUDA context does not recover from a fault
     fatal = "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error)
     message = f"{type(error).__name__}{where}: {text}"
     return Result(status="crashed", message=message, faults=explained, fatal=fatal)
-
-
-def _blamed(error: BaseException, path: Path) -> tuple[int | None, str]:
-    """The step file's innermost line, with its text if the error arose right there; or that Numba was working on."""
-    line, code = None, ""
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in frames:
-        if path.name and Path(frame.filename).name == path.name:
-            line, code = frame.lineno, (frame.line or "").strip() if frame is frames[-1] else ""
-    for raised, _ in traceback.walk_tb(error.__traceback__):
-        line = errors.kernel_line(raised, path) or line
-    return line, code
-
-
-def _syntax(error: SyntaxError, path: Path) -> str:
-    named = error.filename or ""
-    name = path.name if named.startswith("<") else Path(named or path).name  # perhaps a file that the step's imports
-    text = faults.cut((error.text or "").strip())
-    return f"{name}:{error.lineno}: syntax error, {faults.cut(str(error.msg))}" + (f": {text}" if text else "")
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,8 +1,8 @@
 """What child processes are asked, and what they answer.
 
-Each kind of task is a :class:`Task` tagged with its name: ``check.check`` is done by ``check_task`` of
-``common/check/tasks.py``. A task travels as a pickle; what comes back is JSON, read as the type of the task's
-results: a child runs a file that may say anything, and reading JSON runs nothing. Paths are absolute.
+A :class:`Task` is tagged with its name: ``check.check`` is done by ``check_task`` of ``common/check/tasks.py``. It
+travels as a pickle; what comes back is JSON, read as the type of its results: a child runs a file that may say
+anything, and reading JSON runs nothing. Paths are absolute.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field, structs
 
@@ -107,7 +107,6 @@ class StepResult(Result, frozen=True, kw_only=True):
     findings: Sequence[Finding] = ()
     elements_compared: int | None = None
     requires: str | None = None  # what compute capability, where this machine's GPU lacks it
-
     # of a check
     engine: Engine | None = None
     engines: Sequence[Engine] = ()  # of all cases of a shape
@@ -119,7 +118,6 @@ class StepResult(Result, frozen=True, kw_only=True):
     unsought: str | None = None  # why races and the like were not looked for beside a GPU's verdict
     printed: Sequence[str] = ()  # the first lines that the file prints
     prints: int = 0  # how many there are
-
     # of what is timed
     timing: Timing | None = None
     prepare_ms: float | UnsetType | None = UNSET  # seen cold; None: there is no ``prepare``
@@ -131,12 +129,10 @@ class StepResult(Result, frozen=True, kw_only=True):
     gpu: str | None = None  # its name
     rows: Sequence[Library] = ()  # of libraries in a step's place
     launched: Sequence[str] = ()  # names of the kernels, in order
-
     # the code that ran, as common.catalog.sources.provenance says it
     source: str | None = None
     helpers: dict[str, str] | None = None
     imports: dict[str, sources.Code | str] | None = None
-
     # of what is compiled
     kernels: Sequence[Summary] = ()  # for each architecture
     other_presets: dict[str, list[Summary]] | None = None  # those that compile to something else
@@ -182,30 +178,22 @@ class Outcome(StepResult, frozen=True, kw_only=True):
         return findings + ([f"{self.status}: {self.message}"] if self.message else [])
 
 
-class Answer(Result, frozen=True, kw_only=True):
-    """``found``: what the function returned."""
-
-    found: object = None
-
-
 # --- tasks ---
 
 Found = TypeVar("Found", bound=Result, covariant=True)
+_ON_GPU = ("timing.", "check.maps")  # kinds of tasks that the process that owns the GPU does
 
 
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with a result of type ``Found``."""
 
-    gpu: ClassVar[bool] = False  # the process that owns the GPU does it
-
     alone: bool = False  # what becomes of it is no sign for the other tasks of its file
-    # limits of its own time (common.run.stages): for each stage, and for all together; None: those of whoever runs it
-    seconds: float | None = None
-    within: float | None = None
+    seconds: float | None = None  # its own limit for a stage (common.run.stages); None: that of whoever runs it
+    within: float | None = None  # and for all together
 
     @property
     def on_gpu(self) -> bool:
-        return self.gpu
+        return self.kind.startswith(_ON_GPU)
 
     @property
     def kind(self) -> str:
@@ -273,7 +261,6 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
 class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.time"):
     """Is a file right at full size, by samples, and how fast is it?"""
 
-    gpu: ClassVar[bool] = True
     preset: str = ""  # the shape's name, for whoever asks
     beside: str = ""  # the precision in which it is timed in turn with the library, too; empty: it is not
     seed: int = 0  # of the operands
@@ -298,7 +285,6 @@ class Rival(Struct, frozen=True, kw_only=True):
 class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
     """Is a file right, with this ``tile``, and how fast beside others, by name? With none it is timed alone."""
 
-    gpu: ClassVar[bool] = True
     against: dict[str, Rival] = field(default_factory=dict)
     tile: Tile = field(default_factory=dict)
     most_seconds: float = MAX_SECONDS
@@ -307,20 +293,15 @@ class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
 class Peer(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.peer"):
     """How fast are NVIDIA's libraries at one shape? There is no file."""
 
-    gpu: ClassVar[bool] = True
     path: str = ""
 
 
 class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
     """At which size may a file's kernels be launched on this card?"""
 
-    gpu: ClassVar[bool] = True
-
 
 class Launch(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.launch"):
     """Launch a file's kernels once, for tools that watch."""
-
-    gpu: ClassVar[bool] = True
 
 
 class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.compile"):
@@ -342,10 +323,15 @@ class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.sum
 class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):
     """Run a conv2d step on ``x`` and ``filt`` and save ``y``: .npy files, NCHW, KCRS and NKPQ."""
 
-    gpu: ClassVar[bool] = True
     x: str
     filt: str
     y: str
+
+
+class Answer(Result, frozen=True, kw_only=True):
+    """``found``: what the function of an :class:`Ask` returned."""
+
+    found: object = None
 
 
 class Ask(Task[Answer], frozen=True, kw_only=True, tag="check.ask"):

@@ -19,16 +19,12 @@ from common.catalog import device
 from common.explain import faults
 from common.run.messages import Result
 
-KERNEL, ORACLE, COMPILE, IMPORTS = "kernel", "oracle", "compiler", "imports"
+KERNEL, ORACLE, COMPILE, IMPORTS = "kernel", "oracle", "compiler", "import"
 TICK_SECONDS, SIGN_SECONDS = 0.1, 1.0  # how often the time is counted, and how often a process says what it is at
 ALL = 4  # times a stage's limit: that of a task with all its stages
 _MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the process was stopped
 _ASLEEP = 0.1  # of the clock: what counts of a process that uses less
-_WORDS = {
-    "": "the task", KERNEL: "the kernel", ORACLE: "the oracle", IMPORTS: "the import",
-    "inputs": "the drawing of operands",
-    **dict.fromkeys((COMPILE, "compile", "prepare", "summarise"), "the compiler"),
-}  # fmt: skip
+_WORDS = {"": "task", "compile": COMPILE, "prepare": COMPILE, "summarise": COMPILE}  # of stages named otherwise
 Say = Callable[[dict[str, object]], None]  # sends a message
 _open: list[str] = []
 _sign = 0
@@ -70,14 +66,12 @@ class Watch:
     part that gives a sign (:func:`advance`), and ``within`` for all together; None: a few times as much."""
 
     def __init__(self, path: Path, seconds: float, within: float | None = None) -> None:
-        self.stage, self.seconds = "", seconds
-        self._path = path
+        self._path, self._seconds = path, seconds
         self._within = ALL * seconds if within is None else within
-        self._thread = threading.get_ident()
-        self._traced = device.gpu_count() == 0
+        self._thread, self._traced = threading.get_ident(), device.gpu_count() == 0
         self._clock, self._spent = time.monotonic(), time.process_time()
-        self._sign = -1
-        self._own = self._all = 0.0
+        self._at = "", -1  # the stage, and the signs so far
+        self._own = self._all = 0.0  # what was spent at it, and in all
 
     @contextmanager
     def looking(self, say: Say) -> Iterator[list[Result]]:
@@ -94,7 +88,7 @@ class Watch:
                     say({"result": found.told()})
                 elif time.monotonic() - told > SIGN_SECONDS:
                     told = time.monotonic()
-                    say({"at": self.stage})
+                    say({"at": self._at[0]})
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
@@ -108,20 +102,26 @@ class Watch:
         """Count what was spent since; the result if it is too much."""
         stage, line = self._stage()
         clock, spent = time.monotonic(), time.process_time()
-        passed = min(clock - self._clock, _MOST_OF_A_TICK * TICK_SECONDS)
-        used = spent - self._spent
+        passed, used = min(clock - self._clock, _MOST_OF_A_TICK * TICK_SECONDS), spent - self._spent
         self._clock, self._spent = clock, spent
-        if (stage, _sign) != (self.stage, self._sign):  # what was spent since may be of either
-            self.stage, self._sign, self._own = stage, _sign, 0.0
+        if self._at != (stage, _sign):  # what was spent since may be of either
+            self._at, self._own = (stage, _sign), 0.0
         taken = passed if stage == KERNEL and not self._traced else max(used, _ASLEEP * passed)
         self._own += taken
         self._all += taken
-        if self._own > self.seconds and (stage == KERNEL or line is not None):
-            return self._endless(line)
-        if self._own > self.seconds or self._all > self._within:
-            spent = self._own if self._own > self.seconds else self._all
-            return _unjudged(stage, f"was not done after {spent:.0f} s", self._all)
+        late = self._own > self._seconds
+        if late and (stage == KERNEL or line is not None):
+            return self._endless("the import" if stage == IMPORTS else "the kernel", line)
+        if late or self._all > self._within:
+            return _unjudged(stage, f"was not done after {self._own if late else self._all:.0f} s", self._all)
         return None
+
+    def _endless(self, what: str, line: int | None) -> Result:
+        fault = faults.of_time_out(self._seconds, self._path, line, what)
+        where = f"; it was in {self._path.name}:{fault.line}: {fault.code}" if line else ""
+        skipped = ", or a barrier that some threads skip" if what == "the kernel" else ""
+        message = f"{what} was not done after {self._seconds:.0f} s: an endless loop{skipped}?{where}"
+        return Result(status="timed_out", message=message, faults=[fault], fatal=True, seconds=round(self._all, 3))
 
     def _stage(self) -> tuple[str, int | None]:
         """The stage that the task is at, empty if there is none, and the line of its file that runs, if one."""
@@ -135,14 +135,6 @@ class Watch:
             stage = IMPORTS
         return stage, own[0].f_lineno
 
-    def _endless(self, line: int | None) -> Result:
-        what = "the import" if self.stage == IMPORTS else "the kernel"
-        fault = faults.of_time_out(self.seconds, self._path, line, what)
-        where = f"; it was in {self._path.name}:{fault.line}: {fault.code}" if line else ""
-        skipped = ", or a barrier that some threads skip" if what == "the kernel" else ""
-        message = f"{what} was not done after {self.seconds:.0f} s: an endless loop{skipped}?{where}"
-        return Result(status="timed_out", message=message, faults=[fault], fatal=True, seconds=round(self._all, 3))
-
 
 def silent(stage: str) -> Result:
     """The result of a task whose process was ended while it gave no sign of life, last at ``stage``."""
@@ -153,5 +145,5 @@ def silent(stage: str) -> Result:
 
 
 def _unjudged(stage: str, why: str, seconds: float = 0.0) -> Result:
-    message = f"{_WORDS.get(stage, f'the stage {stage!r}')} {why}; values were not compared"
+    message = f"the {_WORDS.get(stage, stage)} {why}; values were not compared"
     return Result(status="unjudged", message=message, fatal=True, late=True, seconds=round(seconds, 3) or None)

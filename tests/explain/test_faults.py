@@ -160,7 +160,7 @@ def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
     assert fault.what.startswith(f"{helper.name}:2: syntax error: ")
     assert (fault.line, fault.code) == (2, "import gemm_helper_of_test")
     assert fault.look_at.startswith("line 2 of gemm_helper_of_test.py")
-    assert child.failure(raised.value, path).message.startswith(f"{helper.name}:2: syntax error, ")
+    assert child.failure(raised.value, path).message.startswith(f"{helper.name}:2: syntax error: ")
 
 
 def test_what_is_long_is_cut_and_what_a_terminal_obeys_is_shown(write):

@@ -6,7 +6,7 @@ from numba import cuda
 from sampling import one_of_each, some
 
 from common.catalog import catalog, device, limits, problems, sources
-from common.check import compiling, loading, plan
+from common.check import loading, plan, tasks
 from common.machine_code import codegen
 from common.run import isolate
 from common.run.messages import Compile
@@ -64,7 +64,7 @@ def look(step, module, problem, names, compiled):
 def test_every_launch_of_the_plan_is_one_that_each_card_takes(step):
     count, compiled, beyond = 0, set(), []
     for group in loading.by_card(step.path, [name for name in limits.LIMITS if step.runs_on(name)]):
-        with compiling.on_card(group[0]):
+        with tasks.on_card(group[0]):
             module = catalog.load(step.path, step.ladder)
             for problem in shapes(step):
                 try:
@@ -125,7 +125,7 @@ def test_a_step_takes_the_largest_tile_that_fits(capability):
     def load(name):
         return catalog.load(catalog.find(name).path, name.split("_")[0])
 
-    with compiling.on_card(capability):
+    with tasks.on_card(capability):
         half, planning, rows = load("hgemm_pipelined"), load("hconv3d_mma").planning, load("conv2d_tensor_core")
         minimal = load("dgrad_minimal_filtering")
         assert TILES[capability] == [
@@ -137,7 +137,7 @@ def test_a_step_takes_the_largest_tile_that_fits(capability):
 
 
 def test_a_filter_beyond_any_tile_is_refused_with_its_size():
-    with compiling.on_card("8.6"):
+    with tasks.on_card("8.6"):
         step = catalog.load(catalog.find("conv2d_tensor_core").path, "conv2d")
         with pytest.raises(ValueError, match=r"filter R=64 S=64: its taps take a block \d+ bytes .*has 101376"):
             step.plan(1, 90, 90, 24, 64, 64)

@@ -129,7 +129,7 @@ def test_an_error_and_a_refusal_are_told_apart(task):
     results = run([task(name, text) for name, text in files.items()])
     assert [result.status for result in results] == ["crashed", "unusable", "refused", "right"]
     assert "NameError at error.py:2" in results[0].message
-    assert results[1].message.startswith("syntax.py:1: syntax error, ")
+    assert results[1].message.startswith("syntax.py:1: syntax error: ")
     assert results[2].message == "K=2: too small"
 
 
