@@ -246,6 +246,14 @@ def vote(state: State, line: int, member: Value, predicate: Value, *, name: str,
     return of(present, _packed(np.broadcast_to(truth(predicate), present.shape) & state.mask.bits) & present)
 
 
+def match(state: State, line: int, member: Value, value: Value, *, name: str) -> Value:
+    """The lanes that vote and have a lane's value; of ``match_all``, if all have one, and whether they do."""
+    present = _votes(state, line, member, name)
+    rows = np.broadcast_to(np.asarray(value), present.shape).reshape(-1, WARP)
+    alike: Ints = ((rows[:, :, None] == rows[:, None, :]) @ _BIT).reshape(-1) & present
+    return alike if name == "match_any_sync" else (np.where(alike == present, present, 0), alike == present)
+
+
 def threadfence(state: State, line: int) -> None:
     lanes = state.mask.bits
     state.log.fence(state.lane_numbers[lanes] + state.first_ordinal, races.picked_stamps(state.stamps, lanes))
@@ -296,6 +304,7 @@ _FUNCTIONS: dict[str, Code] = {
     "nanosleep": lambda state, line, nanoseconds: None,
     **{name: partial(shuffle, name=name, of=of) for name, of in _SHUFFLES.items()},
     **{name: partial(vote, name=name, of=of) for name, of in _VOTES.items()},
+    **{name: partial(match, name=name) for name in ("match_any_sync", "match_all_sync")},
     **{name: partial(bits_of, work=work) for name, work in _BITS.items()},
     "brev": partial(bits_of, work=lambda bits, size: int(f"{bits:0{size}b}"[::-1], 2), kind=None),
     "activemask": lambda state, line: _packed(state.mask.bits),

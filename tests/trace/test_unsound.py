@@ -415,6 +415,8 @@ WARPS = {
     "float32(cuda.all_sync(-1, i < 31))": np.zeros(32),
     "float32(cuda.any_sync(-1, i == 31))": np.ones(32),
     "float32(cuda.eq_sync(-1, i < 32))": np.ones(32),
+    "cuda.popc(cuda.match_any_sync(-1, i % 4))": np.full(32, 8),
+    "cuda.match_all_sync(-1, i // 32)[1]": np.ones(32),
     "cuda.popc(cuda.activemask())": np.full(32, 32),
     "cuda.popc(cuda.lanemask_lt())": LANE,
     "cuda.clz(int32(i))": [32 - int(i).bit_length() for i in LANE],
