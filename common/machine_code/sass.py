@@ -17,7 +17,6 @@ from common.catalog.limits import WARP
 
 MULTIPLY_LOOP = "multiply loop"
 LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
-# The same in fewer words, for tables of a step's loop.
 # What an instruction is for. FFMA multiplies and adds; a float64 accumulator shows as DADD, as its product is still
 # float32. HMMA and IMMA do so for a whole warp, on tensor cores, HGMMA, IGMMA and QGMMA for four.
 _MEMBERS = {
@@ -49,10 +48,9 @@ _LINE = re.compile(r'^\s*//## File "(.+?)", line (\d+)')
 _SECTION = re.compile(r"^\s*\.section\s")
 _INSTRUCTION = re.compile(
     r"^\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+"
-    r"(?P<text>(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<suffix>[.\w]*)[^;]*?)\s*;"
+    r"(?P<text>(?P<never>@!U?PT\s+)?(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<suffix>[.\w]*)[^;]*?)\s*;"
 )
 _NAME = re.compile(r"\$?_Z\w+")  # a function's, in which Numba counts what it has compiled
-_NEVER = re.compile(r"@!U?PT\s")  # PT is always true: ptxas puts such loads, which do nothing, before some copies
 # rows, columns and depth; by how many threads
 _MATRIX = re.compile(r"[HI]MMA\.(16|8)(8)(32|16|8|4)|[HIQ]GMMA\.(64)x(\d+)x(\d+)")
 _TOGETHER = {"HMMA": WARP, "IMMA": WARP, "HGMMA": 4 * WARP, "IGMMA": 4 * WARP, "QGMMA": 4 * WARP}
@@ -64,7 +62,7 @@ _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 
 class Instruction(NamedTuple):
     """A machine instruction: the bits that it moves for each thread, its text with predicate and operands, its line,
     0 where none is known. The ``name`` of one that multiplies matrices has their extents, ``"HMMA.16816"``, that of
-    one which is never done its predicate, ``"@!PT LDS"``: its class is other."""
+    one which is never done its predicate, ``"@!PT LDS"`` (PT is always true): its class is other."""
 
     address: int
     name: str
@@ -98,32 +96,32 @@ def parse(listing: str) -> Listing:
     loops: list[tuple[int, int]] = []
     file, number = "", 0
     for line in listing.splitlines():
-        label, source = _LABEL.match(line), _LINE.match(line)
-        if label:
+        if label := _LABEL.match(line):
             labels[label[1]] = len(found)
-        elif source:
+        elif source := _LINE.match(line):
             file, number = unquote(source[1]), int(source[2])
         elif _SECTION.match(line):
             file, number = "", 0
-        else:
-            match = _INSTRUCTION.match(line)
-            if match is None or match["name"] == "NOP":
-                continue
-            never = _NEVER.match(match["text"])
-            target = None if never else _TARGET.search(line)
+        elif (match := _INSTRUCTION.match(line)) and match["name"] != "NOP":
+            target = None if match["never"] else _TARGET.search(line)
             start = labels.get(target[1]) if target else None
             if start == len(found):
                 continue  # the jump to itself that fills the end
             if start is not None:
                 loops.append((start, len(found) + 1))
-            suffixes = match["suffix"].strip(".").split(".")
-            widths = _LDSM_WIDTHS if match["name"] == "LDSM" else _WIDTHS
-            width = next((widths[suffix] for suffix in suffixes if suffix in widths), 32)
-            text = " ".join(match["text"].split())
-            name = f"{match['name']}.{suffixes[0]}" if match["name"] in _TOGETHER else match["name"]
-            name = f"@!PT {match['name']}" if never else name
-            found.append(Instruction(int(match["address"], 16), name, width, text, file, number))
+            found.append(_instruction(match, file, number))
     return Listing(tuple(found), tuple(loops))
+
+
+def _instruction(match: re.Match[str], file: str, line: int) -> Instruction:
+    name, suffixes = match["name"], match["suffix"].strip(".").split(".")
+    known = _LDSM_WIDTHS if name == "LDSM" else _WIDTHS
+    width = next((known[suffix] for suffix in suffixes if suffix in known), 32)
+    if match["never"]:  # ptxas puts such loads before some copies
+        name = f"@!PT {name}"
+    elif name in _TOGETHER:
+        name = f"{name}.{suffixes[0]}"
+    return Instruction(int(match["address"], 16), name, width, " ".join(match["text"].split()), file, line)
 
 
 def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
@@ -133,21 +131,15 @@ def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
     def work(span: tuple[int, int]) -> int:
         return multiply_adds(names(listing.instructions[slice(*span)]))
 
-    if multiplying := _innermost([span for span in listing.loops if work(span)]):
-        return MULTIPLY_LOOP, max(multiplying, key=work)
+    def innermost(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [a for a in spans if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in spans)]
+
     whole = (0, len(listing.instructions))
+    if multiplying := innermost([span for span in listing.loops if work(span)]):
+        return MULTIPLY_LOOP, max(multiplying, key=work)
     if listing.loops and not work(whole):
-        return "loop", max(_innermost(listing.loops), key=lambda span: span[1] - span[0])
+        return "loop", max(innermost(listing.loops), key=lambda span: span[1] - span[0])
     return "kernel", whole
-
-
-def _innermost(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that hold no other."""
-
-    def holds(one: tuple[int, int], other: tuple[int, int]) -> bool:
-        return one != other and one[0] <= other[0] and other[1] <= one[1]
-
-    return [span for span in spans if not any(holds(span, other) for other in spans)]
 
 
 def classify(name: str) -> str:

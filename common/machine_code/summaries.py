@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -52,8 +52,6 @@ class Kernel(Struct, kw_only=True, omit_defaults=True):
 
 
 # --- as commands show it ---
-
-_place = attrgetter("file", "line")  # of an instruction
 
 Summary = dict[str, Any]
 """A kernel for one architecture as it was launched, ready for JSON: the fields of a :class:`Kernel`, and
@@ -110,14 +108,12 @@ class HotLoop:
         return round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
 
     @property
-    def shared_floats(self) -> float:
-        """32-bit words read from shared memory."""
-        return sum(int(bits) * count for bits, count in self.widths.get("shared load", {}).items()) / 32
-
-    @property
     def floats_per_multiply_add(self) -> float | None:
-        """Those words for each multiply-add; None where nothing multiplies."""
-        return round(self.shared_floats / self.multiply_adds, 3) if self.multiply_adds else None
+        """32-bit words read from shared memory for each multiply-add; None where nothing multiplies."""
+        return round(self._shared_floats() / self.multiply_adds, 3) if self.multiply_adds else None
+
+    def _shared_floats(self) -> float:
+        return sum(int(bits) * count for bits, count in self.widths.get("shared load", {}).items()) / 32
 
     def count(self, *names: str) -> int:
         return sum(self.instructions.get(name, 0) for name in names)
@@ -129,7 +125,7 @@ class HotLoop:
     def figures(self) -> dict[str, Any]:
         """What a summary says of it. ``as_single_loads``: ``useful`` if nothing but multiply-adds and one load for
         each float from shared memory counted, as in a count by hand of the source line."""
-        fma, floats, shared = self.multiply_adds, self.shared_floats, self.mix.get("shared load", 0)
+        fma, floats, shared = self.multiply_adds, self._shared_floats(), self.mix.get("shared load", 0)
         return {
             "what": self.what,
             "total": self.total,
@@ -145,18 +141,21 @@ class HotLoop:
 
 def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
     shared = code.shared_bytes + launch.dynamic_shared_bytes
-    fits = limits.occupancy(code.architecture, launch.threads, code.registers, shared)
     _, span = sass.hot_span(code.listing)
     loop = code.listing.instructions[slice(*span)]
+    lines = [
+        {**line, "total": len(mine), "mix": sass.mix(sass.names(mine))}
+        for line, mine in _by_line(sorted(loop, key=_PLACE))
+    ]
     return {
         **{name: value for name, value in vars(code).items() if name not in ("listing", "digest")},
         "grid": list(launch.grid),
         "block": list(launch.block),
         "threads": launch.threads,
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
-        "occupancy": to_builtins(fits),
+        "occupancy": to_builtins(limits.occupancy(code.architecture, launch.threads, code.registers, shared)),
         "instructions": sass.names(code.listing.instructions),
-        "hot": {**HotLoop.of(code).figures(), "lines": _by_line(loop), "groups": _groups(loop)},
+        "hot": {**HotLoop.of(code).figures(), "lines": lines, "groups": _groups(loop)},
     }
 
 
@@ -178,25 +177,21 @@ def whole(code: codegen.MachineCode) -> list[SourceLine]:
     return [{**group, "hot": hot} for part, hot in parts for group in _groups(part)]
 
 
-def _source_line(file: str, line: int) -> SourceLine:
-    if not line:
-        return {"file": "", "line": 0, "text": ""}
-    path = Path(file)
-    shown = path.relative_to(catalog.ROOT).as_posix() if path.is_relative_to(catalog.ROOT) else path.name
-    return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
+_PLACE = attrgetter("file", "line")  # of an instruction
 
 
-def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
-    """Source lines in the order of the source, and how many instructions of which class each became."""
-    lines = [(place, list(mine)) for place, mine in groupby(sorted(instructions, key=_place), _place)]
-    return [{**_source_line(*at), "total": len(mine), "mix": sass.mix(sass.names(mine))} for at, mine in lines]
+def _by_line(instructions: Iterable[sass.Instruction]) -> Iterator[tuple[SourceLine, list[sass.Instruction]]]:
+    """Neighbouring instructions of one source line."""
+    for (file, line), mine in groupby(instructions, _PLACE):
+        path = Path(file)
+        shown = path.relative_to(catalog.ROOT).as_posix() if path.is_relative_to(catalog.ROOT) else path.name
+        yield {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}, list(mine)
 
 
-def _groups(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
-    """Neighbouring instructions of one source line, in program order."""
+def _groups(instructions: Iterable[sass.Instruction]) -> list[SourceLine]:
     return [
-        {**_source_line(*place), "instructions": [(f"{one.address:04x}", one.text) for one in mine]}
-        for place, mine in groupby(instructions, _place)
+        {**line, "instructions": [(f"{one.address:04x}", one.text) for one in mine]}
+        for line, mine in _by_line(instructions)
     ]
 
 

@@ -10,16 +10,13 @@ import itertools
 import linecache
 import math
 import sys
-from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, reduce
-from types import SimpleNamespace
-from typing import Any
+from functools import reduce
+from typing import Any, ClassVar
 
 import numpy as np
 
-from common.catalog import limits
 from common.machine_code import capture
 from common.machine_code.capture import replaced
 from common.trace.trace import DeviceArray, allocate
@@ -35,9 +32,10 @@ class HostError(AttributeError):
 
 
 class Array(DeviceArray):
-    """A device array with what Numba's have beside NumPy's."""
+    """A device array with what Numba's have beside NumPy's. ``said``: what the user must know."""
 
     __cuda_ndarray__ = True
+    said: ClassVar[set[str]] = set()
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:  # with the array itself: no address leads back to it
@@ -53,29 +51,42 @@ class Array(DeviceArray):
                              f"{self.shape} and {self.dtype}")  # fmt: skip
         self[...] = given
 
+    def copy_to_host(self, ary: Any = None, stream: Any = None) -> Any:
+        written = getattr(self.storage, "written", None)
+        if written is not None and self.size == len(written) and not written.all():
+            missing = np.flatnonzero(~written)
+            first = f"{len(missing)} of {len(written)} elements, the first at {int(missing[0])}"
+            self.said.add(f"a copy to the host holds elements that nothing has written: {first}")
+        return super().copy_to_host(ary, stream)
 
-make = partial(allocate, of=Array)
+
+def _empty(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
+    return allocate(shape, dtype, None, order, Array)
 
 
-def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-    if to is not None:
-        to.copy_to_device(obj)
-        return to
-    if isinstance(obj, Array):
-        return obj
-    from numba.cuda.cudadrv.devicearray import sentry_contiguous
+def _zeros(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
+    return allocate(shape, dtype, np.zeros(shape, dtype), order, Array)
 
-    values = np.asanyarray(obj)
-    sentry_contiguous(values)
-    return make(values.shape, values.dtype, values, _order(values))
+
+def _like(make: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda ary, **_: make(ary.shape, ary.dtype, order=_order(ary))
 
 
 def _order(array: Any) -> str:
     return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
 
-def _shared_with_host(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
-    return make(shape, dtype, np.zeros(shape, dtype), order)
+def _to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+    from numba.cuda.cudadrv.devicearray import sentry_contiguous
+
+    if to is not None:
+        to.copy_to_device(obj)
+        return to
+    if isinstance(obj, Array):
+        return obj
+    values = np.asanyarray(obj)
+    sentry_contiguous(values)
+    return allocate(values.shape, values.dtype, values, _order(values), Array)
 
 
 def as_cuda_array(obj: Any, sync: bool = True) -> Any:
@@ -88,13 +99,13 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Any:
 
 @contextmanager
 def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
-    made = [to_device(array) for array in arrays]
+    made = [_to_device(array) for array in arrays]
     yield made[0] if len(made) == 1 else made
     for array, held in zip(arrays, made, strict=True):
         np.copyto(array, np.asarray(held))
 
 
-# --- streams, events, devices ---
+# --- streams, events, reductions ---
 
 
 class Stream:
@@ -114,9 +125,6 @@ class Stream:
 
 
 class Event:
-    def __init__(self, said: set[str]) -> None:
-        self._said = said
-
     def record(self, *_: Any) -> None:
         pass
 
@@ -126,64 +134,26 @@ class Event:
         return True
 
     def elapsed_time(self, end: Any) -> float:
-        self._said.add(NOT_TIMED)
+        Array.said.add(NOT_TIMED)
         return math.nan
 
 
-_Memory = namedtuple("_Memory", "free total")  # in bytes
-
-
-class Gpu(capture.Device):
-    """The GPU that programs are told of, its context, and the list of all GPUs."""
-
-    MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z = limits.MAX_BLOCK
-    MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z = limits.MAX_GRID
-    MAX_THREADS_PER_MULTI_PROCESSOR, MAX_REGISTERS_PER_BLOCK = 2048, limits.REGISTERS
-    TOTAL_CONSTANT_MEMORY, CAN_MAP_HOST_MEMORY, UNIFIED_ADDRESSING = limits.MAX_CONSTANT, 1, 1
-    CLOCK_RATE, MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH = 1_980_000, 2_619_000, 5120
-    COOPERATIVE_LAUNCH, CONCURRENT_MANAGED_ACCESS, MANAGED_MEMORY, PCI_BUS_ID, PCI_DEVICE_ID = 1, 1, 1, 0, 0
-    supports_float16 = supports_bfloat16 = True
-
-    def __init__(self) -> None:
-        super().__init__(capture.MULTIPROCESSORS)
-        self.deallocations, self.lst = SimpleNamespace(clear=lambda: None), [self]
-
-    def __getitem__(self, number: int) -> Gpu:
-        if number != 0:
-            raise IndexError("there is one GPU here")
-        return self
-
-    def __len__(self) -> int:
-        return 1
-
-    def __enter__(self) -> Gpu:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        pass
-
-    def get_memory_info(self) -> _Memory:
-        return _Memory(free=140 << 30, total=141 << 30)
-
-    get_primary_context, current = __enter__, property(__enter__)
-
-
-class Reduce:
+def _reduction(functor: Any) -> Any:
     """``cuda.reduce``: the function is applied to one element after the other."""
+    function = getattr(functor, "py_func", functor)
 
-    def __init__(self, functor: Any) -> None:
-        self.functor = getattr(functor, "py_func", functor)
-
-    def __call__(self, arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
+    def reduced(arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
         if arr.ndim != 1:
             raise TypeError("only support 1D array")
         values = np.array(arr[:size])
         with np.errstate(all="ignore"):
-            total = values.dtype.type(reduce(self.functor, values, values.dtype.type(init)))
+            total = values.dtype.type(reduce(function, values, values.dtype.type(init)))
         if res is None or not len(values):
             return total
         res[:1].copy_to_device(np.array([total], values.dtype))
         return None
+
+    return reduced
 
 
 _numbers, _exec = itertools.count(), exec
@@ -208,19 +178,7 @@ def _spread(self: Any, array: Any, shape: Any) -> Any:
     return np.broadcast_to(array, shape, subok=True)
 
 
-def _copying(said: set[str]) -> Any:
-    """``copy_to_host``, which notes in ``said`` what a copy holds that nothing has written."""
-    copy = Array.copy_to_host
-
-    def copy_to_host(self: Array, ary: Any = None, stream: Any = None) -> Any:
-        written = getattr(self.storage, "written", None)
-        if written is not None and self.size == len(written) and not written.all():
-            missing = np.flatnonzero(~written)
-            first = f"{len(missing)} of {len(written)} elements, the first at {int(missing[0])}"
-            said.add(f"a copy to the host holds elements that nothing has written: {first}")
-        return copy(self, ary, stream)
-
-    return copy_to_host
+# --- all together ---
 
 
 @contextmanager
@@ -228,9 +186,9 @@ def _under_the_successor_s_name() -> Iterator[None]:
     """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
     for name in ("random", "libdevice", "extending"):
         importlib.import_module(f"numba.cuda.{name}")
-    names = [name for name in sys.modules if name.partition(".")[0] in ("numba", "numba_cuda_mlir")]
-    before = {name: sys.modules.pop(name) for name in names if name.startswith("numba_cuda_mlir")}
-    added = {f"numba_cuda_mlir{name[5:]}": sys.modules[name] for name in names if name not in before}
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "numba_cuda_mlir"}
+    numba = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "numba"}
+    added = {f"numba_cuda_mlir{name[5:]}": module for name, module in numba.items()}
     sys.modules.update(added)
     try:
         yield
@@ -241,43 +199,38 @@ def _under_the_successor_s_name() -> Iterator[None]:
 
 
 @contextmanager
-def in_place(said: set[str]) -> Iterator[Gpu]:
+def in_place(said: set[str]) -> Iterator[None]:
     """Meanwhile the functions of ``numba.cuda`` for the host are the tracer's; ``said``: what the user must know."""
     from numba import cuda
-    from numba.cuda import api, dispatcher, vectorizers
+    from numba.cuda import dispatcher, vectorizers
     from numba.cuda.cudadrv import devices
 
-    gpu, stream = Gpu(), Stream()
-    nothing = lambda *_, **__: None  # noqa: E731
+    gpu, stream = capture.Device(), Stream()
+    yes, nothing, context = (lambda *_: True), (lambda *_, **__: None), (lambda *_: gpu)
     functions: dict[str, Any] = {
-        "device_array": lambda shape, dtype=np.float64, strides=None, order="C", **_: make(shape, dtype, None, order),
-        "device_array_like": lambda ary, **_: make(ary.shape, ary.dtype, None, _order(ary)), "to_device": to_device,
-        "_auto_device": lambda ary, stream=0, copy=True: (to_device(ary), False),
-        "managed_array": _shared_with_host, "mapped_array": _shared_with_host,
-        "mapped_array_like": lambda ary, **_: _shared_with_host(ary.shape, ary.dtype, order=_order(ary)),
+        "device_array": _empty, "device_array_like": _like(_empty), "to_device": _to_device,
+        "_auto_device": lambda ary, stream=0, copy=True: (_to_device(ary), False),
+        "managed_array": _zeros, "mapped_array": _zeros, "mapped_array_like": _like(_zeros), "mapped": _mapped,
         "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.zeros(shape, dtype, order),
-        "pinned_array_like": np.zeros_like, "mapped": _mapped,
+        "pinned_array_like": np.zeros_like,
         "as_cuda_array": as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, Array),
         "stream": Stream, "external_stream": lambda ptr: Stream(),
         **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
-        "event": lambda timing=True: Event(said), "event_elapsed_time": lambda start, end: start.elapsed_time(end),
-        "gpus": gpu, "list_devices": lambda: gpu, "get_current_device": lambda: gpu, "select_device": lambda _: gpu,
-        "current_context": lambda *_: gpu, "is_float16_supported": lambda: True, "is_supported_version": lambda: True,
-        "is_bfloat16_supported": lambda: True, "cuda_error": nothing, "profile_start": nothing,
-        "profile_stop": nothing, "detect": lambda: bool(print(f"Found 1 CUDA devices\nid 0    {gpu.name}")) or True,
-        "profiling": contextlib.nullcontext, "reduce": Reduce, "Reduce": Reduce,
+        "event": lambda timing=True: Event(), "event_elapsed_time": lambda start, end: start.elapsed_time(end),
+        "gpus": gpu, "list_devices": context, "get_current_device": context, "select_device": context,
+        "current_context": context, "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None,
+        "is_float16_supported": yes, "is_bfloat16_supported": yes, "is_supported_version": yes,
+        "cuda_error": nothing, "profile_start": nothing, "profile_stop": nothing,
+        "profiling": contextlib.nullcontext, "reduce": _reduction, "Reduce": _reduction,
     }  # fmt: skip
-    known = {name: value for name, value in functions.items() if hasattr(cuda, name)}
     with (
-        capture.no_device(), replaced(cuda, **known), _under_the_successor_s_name(),
-        replaced(api, **{name: value for name, value in known.items() if hasattr(api, name)}),
-        replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu),
-        replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
+        capture.no_device(), replaced(cuda, **functions), _under_the_successor_s_name(), replaced(Array, said=said),
+        replaced(dispatcher, get_current_device=context, get_context=context),
+        replaced(devices, get_context=context, gpus=gpu),
         replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
-        replaced(Array, copy_to_host=_copying(said)),
         replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
         replaced(
             vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=_spread, _broadcast_add_axis=_spread
         ),
     ):  # fmt: skip
-        yield gpu
+        yield

@@ -34,8 +34,8 @@ from common.run.messages import Status
 from common.trace import host
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
-from common.trace.state import Launch, MistakeError, TraceError
-from common.trace.trace import Tracer
+from common.trace.state import MistakeError, TraceError
+from common.trace.trace import Tracer, launch_of
 from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
@@ -63,7 +63,7 @@ class Program:
         self.unknown: list[str] = []
         self.faults: list[Fault] = []
         self._launched: dict[Any, Any] = {}  # kernels, by their functions
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # programs may have threads
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -74,9 +74,8 @@ class Program:
             host.in_place(self.notes),
             capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
             replaced(
-                CUDADispatcher, specialize=lambda kernel, *_: kernel,
-                compile=lambda kernel, types: self.compile(kernel, types),
-                get_max_threads_per_block=lambda *_: 1024,
+                CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
+                get_max_threads_per_block=lambda *_: limits.MAX_THREADS_PER_BLOCK,
             ),
         ):  # fmt: skip
             yield
@@ -96,19 +95,16 @@ class Program:
         return kernel.overloads[types]
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
-        kernel, grid, block = launched.dispatcher, launched.griddim, launched.blockdim
-        function, asked, bounds = kernel.py_func, kernel.targetoptions, capture.bounds(kernel)
-        limits.require_kernel(function.__name__, bool(asked.get("device")), grid, named)
+        launch, kernel = launch_of(launched, arguments, named), launched.dispatcher
+        function, asked = launch.function, kernel.targetoptions
         for option in ("extensions", "link"):
             if asked.get(option):
                 raise self.lacking(f"{function.__name__}: {option}=... of cuda.jit is not known to the tracer")
-        with self._lock:  # programs may have threads
-            given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
-            limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
+        with self._lock:
+            launch = replace(launch, arguments=self._fitted(kernel, tuple(map(_plain, arguments))))
             ledger = self.tracer.ledgers.get(function)
             self.tracer.recording = ledger is None or len(ledger.launches) < _RECORDED
             self._launched[function] = kernel
-            launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
             try:
                 with stages.stage(stages.KERNEL):
                     self.tracer.run(launch, alone=_waits(function))
@@ -291,7 +287,7 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
     lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt)
-    ours = host.Array | host.Gpu | host.Stream | host.Event | Compiled
+    ours = host.Array | capture.Device | host.Stream | host.Event | Compiled
     if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return

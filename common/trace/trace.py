@@ -7,7 +7,7 @@ import atexit
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ import numpy as np
 
 from common.catalog import catalog, device, inputs, lessontext, limits
 from common.catalog.catalog import Step
-from common.catalog.limits import require_kernel, require_launch
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.explain.faults import Fault
 from common.machine_code import capture
@@ -29,24 +28,22 @@ from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.executor import Argument, Executor, Order
 from common.trace.hopper.tma import Map
-from common.trace.memory import Global, Records, poison, poisoned
+from common.trace.memory import Global, Records, poison
 from common.trace.messages import Point, Traced, TracedKernel
 from common.trace.state import Launch as Launch
 from common.trace.state import TraceError
 from common.trace.views import View, of_device
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge.
-SHAPES: dict[str, tuple[Problem, ...]] = {
+_OF_A_FORM: dict[str, tuple[Problem, ...]] = {
     "gemm": (Gemm(M=384, N=384, K=256),),
-    "conv2d": (
-        Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5),
-        Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5),
-    ),
+    "conv2d": (Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5), Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5)),
     "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
 }
-for _ladder in [name for name in LADDERS if name not in SHAPES]:
-    _like = SHAPES.get(LADDERS[_ladder].form, SHAPES["conv3d"])
-    SHAPES[_ladder] = tuple(on_ladder(_ladder, problem) for problem in _like)
+SHAPES = {
+    ladder: tuple(on_ladder(ladder, problem) for problem in _OF_A_FORM.get(kind.form, _OF_A_FORM["conv3d"]))
+    for ladder, kind in LADDERS.items()
+}
 
 SECONDS = 120.0  # for one trace in a child process
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
@@ -77,23 +74,22 @@ class DeviceArray(HostArray):
 
     def poison(self) -> None:
         """From now on nothing has written here: what a launch reads before it writes it is at fault."""
-        values = np.asarray(self)
-        values[...] = poisoned(1, values.dtype)[0]
+        poison(np.asarray(self))
         if self.storage is not None and self.storage.written is None:
             self.storage.written = np.ones(len(self.storage.data), np.bool_)
         self._mark((), False)
 
     def _mark(self, index: Any, written: bool) -> None:
-        if self.storage is not None and self.storage.written is not None:
-            if self.dtype.itemsize != self.storage.dtype.itemsize:  # a view as another type
-                first, end = (at - self.storage.address for at in np.lib.array_utils.byte_bounds(np.asarray(self)))
-                size = self.storage.dtype.itemsize
-                self.storage.written[first // size : -(-end // size)] = written
-                return
-            start = (self.__array_interface__["data"][0] - self.storage.address) // self.dtype.itemsize
-            steps = tuple(stride // self.dtype.itemsize for stride in self.strides)
-            flags = np.lib.stride_tricks.as_strided(self.storage.written[start:], self.shape, steps)
-            flags[index] = written
+        if self.storage is None or self.storage.written is None:
+            return
+        flags, size = self.storage.written, self.storage.dtype.itemsize
+        if self.dtype.itemsize != size:  # a view as another type
+            first, end = (at - self.storage.address for at in np.lib.array_utils.byte_bounds(np.asarray(self)))
+            flags[first // size : -(-end // size)] = written
+            return
+        start = (self.__array_interface__["data"][0] - self.storage.address) // size
+        steps = tuple(stride // size for stride in self.strides)
+        np.lib.stride_tricks.as_strided(flags[start:], self.shape, steps)[index] = written
 
 
 def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C", of: Any = DeviceArray) -> Any:
@@ -220,8 +216,8 @@ class Tracer:
         if executor.cooperative:
             blocks, at_once = None, math.prod(launch.grid)
             architecture, threads = device.played() or device.USUAL_CARD, math.prod(launch.block)
-            each = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks
-            if at_once > (most := each * self.multiprocessors):
+            most = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks * self.multiprocessors
+            if at_once > most:
                 said = f"a barrier of the whole grid needs all {at_once} blocks resident at once"
                 raise limits.LaunchLimitError(f"{said}: {self.multiprocessors} multiprocessors hold at most {most}")
         executor.run(arguments, blocks, at_once, self.order)
@@ -237,16 +233,14 @@ def run(
     ``recording``: see :class:`Tracer`. Raises TraceError for what the tracer does not know."""
     tracer = Tracer(order, recording)
     options = tracer.options = messages.TraceOptions(**asked)
-    block, tile = options.block, options.tile
+    step, block = BoundStep(module, problem, options.tile), options.block
     a, b = (allocate(one.shape, one.dtype, one) for one in inputs.integers(problem, 0))
     output = allocate(problem.output_shape, problem.output_dtype)
-    if options.every:
-        with tracer:
-            BoundStep(module, problem, tile).run(a, b, output)
-        return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(output))
     launches: list[Launch] = []
-    with in_place_of_the_device(launches.append):
-        BoundStep(module, problem, tile).run(a, b, output)
+    with tracer if options.every else in_place_of_the_device(launches.append):
+        step.run(a, b, output)
+    if options.every:
+        return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(output))
     if block is not None and not any(launch.has(block) for launch in launches):
         grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches) or "nothing is launched"
         raise TraceError(f"block {','.join(map(str, block))} lies outside every grid: {grids}")
@@ -296,6 +290,15 @@ def reduced(problem: Problem) -> Problem:
     return replace(problem, N=min(problem.N, 4))
 
 
+def launch_of(launched: Any, arguments: Sequence[Any], named: Any, capability: str | None = None) -> Launch:
+    """What a call of ``kernel[grid, block]`` is to carry out. Raises LaunchLimitError for what no GPU takes, or none
+    of that compute capability."""
+    kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
+    limits.require_kernel(kernel.py_func.__name__, bool(kernel.targetoptions.get("device")), grid, named)
+    limits.require_launch(grid, block, shared, capability, capture.cluster(kernel))
+    return Launch(kernel.py_func, grid, block, shared, tuple(arguments), capture.bounds(kernel))
+
+
 @contextmanager
 def in_place_of_the_device(
     carry_out: Callable[[Launch], object], multiprocessors: int = capture.MULTIPROCESSORS
@@ -304,10 +307,7 @@ def in_place_of_the_device(
     from numba import cuda
 
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
-        kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
-        require_kernel(kernel.py_func.__name__, False, grid, named)
-        require_launch(grid, block, shared, device.played(), capture.cluster(kernel))
-        carry_out(Launch(kernel.py_func, grid, block, shared, arguments, capture.bounds(kernel)))
+        carry_out(launch_of(launched, arguments, named, device.played()))
 
     def make(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
         return values if isinstance(values, DeviceArray) else allocate(shape, dtype, values)
