@@ -177,7 +177,7 @@ def _kernels(
         for name, (own, _, code) in built[key].items():
             limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
             asked = launch.grid, launch.block, launch.dynamic_shared_bytes
-            told.append([shape, name, code and code.digest, *asked, launch.cluster])
+            told.append([shape, name, code and code.listing.digest, *asked, launch.cluster])
     entries: list[Summary] = []
     for launch in codegen.distinct(launched):
         for name, (_, float64, code) in built[id(launch.kernel), str(launch.signature)].items():

@@ -53,7 +53,7 @@ def ready() -> None:
     has = device.bounds(device.compute_capability())
 
     def checked(self: Any, *args: Any) -> Any:
-        cluster = capture.cluster(self.dispatcher)
+        cluster = limits.cluster_of(capture.bounds(self.dispatcher))
         limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
         try:
             return call(self, *args)

@@ -135,11 +135,6 @@ def bounds(kernel: Any) -> tuple[int, ...]:
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
-def cluster(kernel: Any) -> int:
-    """Blocks along x that run as a cluster, as a kernel declares: ``launch_bounds=(threads, blocks, cluster)``."""
-    return limits.cluster_of(bounds(kernel))
-
-
 @contextmanager
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU, but for arrays and

@@ -62,7 +62,6 @@ class MachineCode:
     spill_bytes: int
     shared_bytes: int
     listing: sass.Listing
-    digest: str = ""  # of the instructions
 
 
 def launches(module: ModuleType, problem: Problem) -> list[Launch]:
@@ -160,7 +159,7 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         return int(found[1]) if found else 0
 
     return MachineCode(
-        kernel=name, architecture=architecture, listing=sass.parse(listing), digest=sass.digest(listing),
+        kernel=name, architecture=architecture, listing=sass.parse(listing),
         registers=figure(r"Used (\d+) registers"), stack_bytes=figure(r"(\d+) bytes stack frame"),
         spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
         shared_bytes=figure(r"(\d+) bytes smem"),
@@ -264,7 +263,7 @@ def _recording() -> Iterator[list[Launch]]:
     def record(self: Any, *args: Any) -> None:
         kernel, signature = self.dispatcher, types.void(*(type_of(arg) for arg in args))
         grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
-        name, cluster = kernel.py_func.__name__, capture.cluster(kernel)
+        name, cluster = kernel.py_func.__name__, limits.cluster_of(capture.bounds(kernel))
         seen.append(Launch(name, kernel, grid, block, signature, self.sharedmem, cluster))
 
     with (

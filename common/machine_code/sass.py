@@ -77,21 +77,18 @@ class Instruction(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A kernel's instructions without padding, and its loops: index ranges from a label to the jump back to it."""
+    """A kernel's instructions without padding, and its loops: index ranges from a label to the jump back to it.
+    ``digest`` is of all instructions, whatever their lines and functions are called."""
 
     instructions: tuple[Instruction, ...]
     loops: tuple[tuple[int, int], ...]
-
-
-def digest(listing: str) -> str:
-    """Of the instructions of what ``nvdisasm -c`` prints, whatever their lines and functions are called."""
-    texts = (match["text"] for line in listing.splitlines() if (match := _INSTRUCTION.match(line)))
-    return hashlib.sha256("\n".join(_NAME.sub("_", text) for text in texts).encode()).hexdigest()
+    digest: str = ""
 
 
 def parse(listing: str) -> Listing:
     """Read what ``nvdisasm -c`` (with ``-g`` for source lines) prints."""
     found: list[Instruction] = []
+    texts: list[str] = []
     labels: dict[str, int] = {}
     loops: list[tuple[int, int]] = []
     file, number = "", 0
@@ -102,15 +99,16 @@ def parse(listing: str) -> Listing:
             file, number = unquote(source[1]), int(source[2])
         elif _SECTION.match(line):
             file, number = "", 0
-        elif (match := _INSTRUCTION.match(line)) and match["name"] != "NOP":
+        elif match := _INSTRUCTION.match(line):
+            texts.append(_NAME.sub("_", match["text"]))
             target = None if match["never"] else _TARGET.search(line)
             start = labels.get(target[1]) if target else None
-            if start == len(found):
-                continue  # the jump to itself that fills the end
+            if match["name"] == "NOP" or start == len(found):  # the end is filled by a jump to itself
+                continue
             if start is not None:
                 loops.append((start, len(found) + 1))
             found.append(_instruction(match, file, number))
-    return Listing(tuple(found), tuple(loops))
+    return Listing(tuple(found), tuple(loops), hashlib.sha256("\n".join(texts).encode()).hexdigest())
 
 
 def _instruction(match: re.Match[str], file: str, line: int) -> Instruction:

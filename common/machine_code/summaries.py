@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -68,13 +67,18 @@ SourceLine = dict[str, Any]
 its instructions in all and by class, or with neighbouring ``instructions``, each with its address and text."""
 
 
-@dataclass(frozen=True)
 class HotLoop:
-    """Where a kernel's time goes (:func:`sass.hot_span`): instructions by name, accesses by class and bits."""
+    """Where a kernel's time goes (:func:`sass.hot_span`): instructions by name, accesses by class and bits;
+    ``useful``: the share of multiply-adds among all; ``shared_floats``: 32-bit words read from shared memory."""
 
-    what: str
-    instructions: dict[str, int]
-    widths: dict[str, dict[str, int]]
+    def __init__(self, what: str, instructions: dict[str, int], widths: dict[str, dict[str, int]]) -> None:
+        self.what, self.instructions, self.widths = what, instructions, widths
+        self.total, self.mix = sum(instructions.values()), sass.mix(instructions)
+        self.multiply_adds = fma = sass.multiply_adds(instructions)
+        self.multiplies = what == sass.MULTIPLY_LOOP and fma > 0
+        self.useful = round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
+        self.shared_floats = sum(int(bits) * n for bits, n in widths.get("shared load", {}).items()) / 32
+        self.floats_per_multiply_add = round(self.shared_floats / fma, 3) if fma else None
 
     @classmethod
     def of(cls, code: codegen.MachineCode) -> HotLoop:
@@ -86,35 +90,6 @@ class HotLoop:
     def recorded(cls, kernel: Kernel) -> HotLoop:
         return cls(kernel.hot.what, kernel.loop, kernel.hot.widths)
 
-    @property
-    def total(self) -> int:
-        return sum(self.instructions.values())
-
-    @property
-    def multiply_adds(self) -> int:
-        return sass.multiply_adds(self.instructions)
-
-    @property
-    def multiplies(self) -> bool:
-        return self.what == sass.MULTIPLY_LOOP and self.multiply_adds > 0
-
-    @property
-    def mix(self) -> dict[str, int]:
-        return sass.mix(self.instructions)
-
-    @property
-    def useful(self) -> float:
-        """The share of multiply-adds among all instructions, from 0 to 1."""
-        return round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
-
-    @property
-    def floats_per_multiply_add(self) -> float | None:
-        """32-bit words read from shared memory for each multiply-add; None where nothing multiplies."""
-        return round(self._shared_floats() / self.multiply_adds, 3) if self.multiply_adds else None
-
-    def _shared_floats(self) -> float:
-        return sum(int(bits) * count for bits, count in self.widths.get("shared load", {}).items()) / 32
-
     def count(self, *names: str) -> int:
         return sum(self.instructions.get(name, 0) for name in names)
 
@@ -125,7 +100,7 @@ class HotLoop:
     def figures(self) -> dict[str, Any]:
         """What a summary says of it. ``as_single_loads``: ``useful`` if nothing but multiply-adds and one load for
         each float from shared memory counted, as in a count by hand of the source line."""
-        fma, floats, shared = self.multiply_adds, self._shared_floats(), self.mix.get("shared load", 0)
+        fma, floats, shared = self.multiply_adds, self.shared_floats, self.mix.get("shared load", 0)
         return {
             "what": self.what,
             "total": self.total,
@@ -148,7 +123,7 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
         for line, mine in _by_line(sorted(loop, key=_PLACE))
     ]
     return {
-        **{name: value for name, value in vars(code).items() if name not in ("listing", "digest")},
+        **{name: value for name, value in vars(code).items() if name != "listing"},
         "grid": list(launch.grid),
         "block": list(launch.block),
         "threads": launch.threads,

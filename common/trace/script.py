@@ -72,7 +72,7 @@ class Program:
 
         with (
             host.in_place(self.notes),
-            capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
+            capture.launches(lambda *given, **named: self.launch(*given, **named)),
             replaced(
                 CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
                 get_max_threads_per_block=lambda *_: limits.MAX_THREADS_PER_BLOCK,
@@ -97,9 +97,6 @@ class Program:
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         launch, kernel = launch_of(launched, arguments, named), launched.dispatcher
         function, asked = launch.function, kernel.targetoptions
-        for option in ("extensions", "link"):
-            if asked.get(option):
-                raise self.lacking(f"{function.__name__}: {option}=... of cuda.jit is not known to the tracer")
         with self._lock:
             launch = replace(launch, arguments=self._fitted(kernel, tuple(map(_plain, arguments))))
             ledger = self.tracer.ledgers.get(function)
@@ -177,8 +174,7 @@ class Program:
 
 class Compiled:
     def __init__(self, typed: Any) -> None:
-        self.typed = typed
-        self.signature, self.entry_point = typed.signature, typed.entry_point
+        self.typed, self.signature, self.entry_point = typed, typed.signature, typed.entry_point
 
     def max_cooperative_grid_blocks(self, blockdim: Any, dynsmemsize: int = 0) -> int:
         threads = int(np.prod(blockdim))
@@ -282,8 +278,8 @@ def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> Scri
 def _ended(error: BaseException, path: Path, program: Program) -> None:
     """The program raised what it does not catch: its fault, or what the tracer does not know."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
-    line = own[-1].lineno if own else getattr(error, "lineno", None)
+    own = [at for at, one in enumerate(frames) if os.path.realpath(one.filename) == os.path.realpath(path)]
+    line = frames[own[-1]].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
     lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt)
@@ -294,10 +290,9 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     # from Numba's compiler, or of a launch that no GPU takes
     compiled = "NumbaError" in kinds or isinstance(error, limits.LaunchLimitError)
     compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
-    known = errors.of_error(error, path) if compiled else None
-    if known is not None:
-        program.faults.append(replace(known, line=known.line or line))
-        return
-    kind = "not-compiled" if compiled else "uncaught"
-    program.faults.append(Fault(kind, cut(text, 600), line, cut(linecache.getline(str(path), line or 0).strip())))
-    traceback.print_exception(error, limit=(frames.index(own[0]) if own else 0) - len(frames))
+    fault = errors.of_error(error, path) if compiled else None
+    if fault is None:
+        code = cut(linecache.getline(str(path), line or 0).strip())
+        fault = Fault("not-compiled" if compiled else "uncaught", cut(text, 600), line, code)
+        traceback.print_exception(error, limit=(own[0] if own else 0) - len(frames))
+    program.faults.append(replace(fault, line=fault.line or line))

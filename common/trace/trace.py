@@ -295,8 +295,9 @@ def launch_of(launched: Any, arguments: Sequence[Any], named: Any, capability: s
     of that compute capability."""
     kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
     limits.require_kernel(kernel.py_func.__name__, bool(kernel.targetoptions.get("device")), grid, named)
-    limits.require_launch(grid, block, shared, capability, capture.cluster(kernel))
-    return Launch(kernel.py_func, grid, block, shared, tuple(arguments), capture.bounds(kernel))
+    launch = Launch(kernel.py_func, grid, block, shared, tuple(arguments), capture.bounds(kernel))
+    limits.require_launch(grid, block, shared, capability, launch.cluster)
+    return launch
 
 
 @contextmanager
