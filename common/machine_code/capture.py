@@ -96,26 +96,42 @@ class HostArray(np.ndarray[Any, Any]):
         return np.asarray(ary)
 
     def copy_to_device(self, ary: Any, stream: Any = None) -> None:
-        self[...] = np.asarray(ary)
+        given = np.asarray(ary)
+        if given.shape != self.shape or given.dtype != self.dtype:
+            raise ValueError(f"array of shape {given.shape} and dtype {given.dtype} is copied to one of "
+                             f"{self.shape} and {self.dtype}")  # fmt: skip
+        self[...] = given
 
 
 def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """What makes arrays, in place of ``numba.cuda``'s: by ``allocate``, of shape, dtype, and values if there are."""
+    """What makes arrays, in place of ``numba.cuda``'s: by ``allocate(shape, dtype, values or None, order)``."""
 
-    def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-        return allocate(shape, dtype)
+    def empty(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
+        return allocate(shape, dtype, None, order)
 
-    def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
-        return allocate(array.shape, array.dtype)
+    def zeros(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
+        return allocate(shape, dtype, np.zeros(shape, dtype), order)
+
+    def order_of(array: Any) -> str:
+        return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
     def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+        from numba.cuda.cudadrv.devicearray import sentry_contiguous
+
         if to is not None:
             to.copy_to_device(obj)
             return to
         values = np.asanyarray(obj)
-        return allocate(values.shape, values.dtype, values)
+        sentry_contiguous(values)
+        return allocate(values.shape, values.dtype, values, order_of(values))
 
-    return {"device_array": device_array, "device_array_like": device_array_like, "to_device": to_device}
+    return {
+        "device_array": empty, "managed_array": zeros, "mapped_array": zeros, "to_device": to_device,
+        "device_array_like": lambda ary, **_: empty(ary.shape, ary.dtype, order=order_of(ary)),
+        "mapped_array_like": lambda ary, **_: zeros(ary.shape, ary.dtype, order=order_of(ary)),
+        "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.zeros(shape, dtype, order),
+        "pinned_array_like": np.zeros_like,
+    }  # fmt: skip
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def host_arrays(problem: Problem) -> tuple[capture.HostArray, capture.HostArray,
     return x, weight, y
 
 
-def allocate(shape: Any, dtype: Any, values: Any = None) -> capture.HostArray:
+def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> capture.HostArray:
     """What :func:`capture.arrays` calls."""
     return (np.empty(shape, dtype) if values is None else np.asarray(values)).view(capture.HostArray)
 

@@ -10,10 +10,10 @@ import itertools
 import linecache
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -28,81 +28,17 @@ class HostError(AttributeError):
     """The program asks the driver or the GPU for what the tracer does not have."""
 
 
-# --- arrays ---
-
-
-class Array(DeviceArray):
-    """A device array with what Numba's have beside NumPy's. ``said``: what the user must know."""
-
-    __cuda_ndarray__ = True
-    said: ClassVar[set[str]] = set()
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:  # with the array itself: no address leads back to it
-        return {**self.__array_interface__, "version": 3, "strides": self.strides, "stream": None, "held": self}
-
-    def split(self, section: int, stream: Any = 0) -> Iterator[Any]:
-        return (self[begin : begin + section] for begin in range(0, self.size, section))
-
-    def copy_to_device(self, ary: Any, stream: Any = None) -> None:
-        given = np.asarray(ary)
-        if given.shape != self.shape or given.dtype != self.dtype:
-            raise ValueError(f"array of shape {given.shape} and dtype {given.dtype} is copied to one of "
-                             f"{self.shape} and {self.dtype}")  # fmt: skip
-        self[...] = given
-
-    def copy_to_host(self, ary: Any = None, stream: Any = None) -> Any:
-        written = getattr(self.storage, "written", None)
-        if written is not None and self.size == len(written) and not written.all():
-            missing = np.flatnonzero(~written)
-            first = f"{len(missing)} of {len(written)} elements, the first at {int(missing[0])}"
-            self.said.add(f"a copy to the host holds elements that nothing has written: {first}")
-        return super().copy_to_host(ary, stream)
-
-
-def _empty(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
-    return allocate(shape, dtype, None, order, Array)
-
-
-def _zeros(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
-    return allocate(shape, dtype, np.zeros(shape, dtype), order, Array)
-
-
-def _like(make: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda ary, **_: make(ary.shape, ary.dtype, order=_order(ary))
-
-
-def _order(array: Any) -> str:
-    return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-
-
-def _to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-    from numba.cuda.cudadrv.devicearray import sentry_contiguous
-
-    if to is not None:
-        to.copy_to_device(obj)
-        return to
-    if isinstance(obj, Array):
-        return obj
-    values = np.asanyarray(obj)
-    sentry_contiguous(values)
-    return allocate(values.shape, values.dtype, values, _order(values), Array)
+def _interface(array: DeviceArray) -> dict[str, Any]:
+    """``__cuda_array_interface__``, with the array itself: no address leads back to it."""
+    return {**array.__array_interface__, "version": 3, "strides": array.strides, "stream": None, "held": array}
 
 
 def as_cuda_array(obj: Any, sync: bool = True) -> Any:
     """The array whose interface an object gives, if it is one of the tracer's; raises HostError for any other."""
     given = getattr(obj, "__cuda_array_interface__", {})
-    if isinstance(given.get("held"), Array):
+    if isinstance(given.get("held"), DeviceArray):
         return given["held"]
     raise HostError(f"a {type(obj).__name__} lies in no memory that the tracer knows")
-
-
-@contextmanager
-def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
-    made = [_to_device(array) for array in arrays]
-    yield made[0] if len(made) == 1 else made
-    for array, held in zip(arrays, made, strict=True):
-        np.copyto(array, np.asarray(held))
 
 
 # --- streams, events, reductions ---
@@ -134,7 +70,7 @@ class Event:
         return True
 
     def elapsed_time(self, end: Any) -> float:
-        Array.said.add(NOT_TIMED)
+        DeviceArray.said.add(NOT_TIMED)
         return math.nan
 
 
@@ -182,6 +118,14 @@ def _spread(self: Any, array: Any, shape: Any) -> Any:
 
 
 @contextmanager
+def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
+    made = [allocate(array.shape, array.dtype, array) for array in arrays]
+    yield made[0] if len(made) == 1 else made
+    for array, held in zip(arrays, made, strict=True):
+        np.copyto(array, np.asarray(held))
+
+
+@contextmanager
 def _under_the_successor_s_name() -> Iterator[None]:
     """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
     for name in ("random", "libdevice", "extending"):
@@ -207,13 +151,10 @@ def in_place(said: set[str]) -> Iterator[None]:
 
     gpu, stream = capture.Device(), Stream()
     yes, nothing, context = (lambda *_: True), (lambda *_, **__: None), (lambda *_: gpu)
+    made = capture.arrays(allocate)
     functions: dict[str, Any] = {
-        "device_array": _empty, "device_array_like": _like(_empty), "to_device": _to_device,
-        "_auto_device": lambda ary, stream=0, copy=True: (_to_device(ary), False),
-        "managed_array": _zeros, "mapped_array": _zeros, "mapped_array_like": _like(_zeros), "mapped": _mapped,
-        "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.zeros(shape, dtype, order),
-        "pinned_array_like": np.zeros_like,
-        "as_cuda_array": as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, Array),
+        **made, "mapped": _mapped, "_auto_device": lambda ary, stream=0, copy=True: (made["to_device"](ary), False),
+        "as_cuda_array": as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, DeviceArray),
         "stream": Stream, "external_stream": lambda ptr: Stream(),
         **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
         "event": lambda timing=True: Event(), "event_elapsed_time": lambda start, end: start.elapsed_time(end),
@@ -224,7 +165,8 @@ def in_place(said: set[str]) -> Iterator[None]:
         "profiling": contextlib.nullcontext, "reduce": _reduction, "Reduce": _reduction,
     }  # fmt: skip
     with (
-        capture.no_device(), replaced(cuda, **functions), _under_the_successor_s_name(), replaced(Array, said=said),
+        capture.no_device(), replaced(cuda, **functions), _under_the_successor_s_name(),
+        replaced(DeviceArray, said=said, __cuda_ndarray__=True, __cuda_array_interface__=property(_interface)),
         replaced(dispatcher, get_current_device=context, get_context=context),
         replaced(devices, get_context=context, gpus=gpu),
         replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),

@@ -35,7 +35,7 @@ from common.trace import host
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
-from common.trace.trace import Tracer, launch_of
+from common.trace.trace import DeviceArray, Tracer, launch_of
 from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
@@ -283,7 +283,7 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
     lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt)
-    ours = host.Array | capture.Device | host.Stream | host.Event | Compiled
+    ours = DeviceArray | capture.Device | host.Stream | host.Event | Compiled
     if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return

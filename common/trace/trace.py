@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,12 +61,25 @@ def shapes(step: Step) -> tuple[Problem, ...]:
 
 
 class DeviceArray(HostArray):
-    """Stands in for a device array. ``storage`` is the allocation that it, or what it is a view of, was made with."""
+    """Stands in for a device array. ``storage`` is the allocation that it, or what it is a view of, was made with;
+    ``said``: what the user must know of copies to the host."""
 
     storage: Global | None
+    said: ClassVar[set[str]] = set()
 
     def __array_finalize__(self, other: Any) -> None:
         self.storage = getattr(other, "storage", None)
+
+    def split(self, section: int, stream: Any = 0) -> Iterator[Any]:
+        return (self[begin : begin + section] for begin in range(0, self.size, section))
+
+    def copy_to_host(self, ary: Any = None, stream: Any = None) -> Any:
+        written = getattr(self.storage, "written", None)
+        if written is not None and self.size == len(written) and not written.all():
+            missing = np.flatnonzero(~written)
+            first = f"{len(missing)} of {len(written)} elements, the first at {int(missing[0])}"
+            self.said.add(f"a copy to the host holds elements that nothing has written: {first}")
+        return super().copy_to_host(ary, stream)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         np.asarray(self)[index] = np.asarray(value)
@@ -92,8 +105,10 @@ class DeviceArray(HostArray):
         np.lib.stride_tricks.as_strided(flags[start:], self.shape, steps)[index] = written
 
 
-def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C", of: Any = DeviceArray) -> Any:
-    """Device memory, of this class of arrays, that holds ``values``, or what nobody has written."""
+def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> Any:
+    """Device memory that holds ``values``, or what nobody has written; values that lie there are it."""
+    if isinstance(values, DeviceArray):
+        return values
     shape = tuple(map(int, shape)) if isinstance(shape, Iterable) else (int(shape),)
     kind, count = np.dtype(dtype), math.prod(shape)
     raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
@@ -104,7 +119,7 @@ def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C", of: A
         poison(data)
     else:
         data[:] = np.asarray(values, kind).ravel(order)
-    array = data.reshape(shape, order=order).view(of)
+    array = data.reshape(shape, order=order).view(DeviceArray)
     make = Records if kind.names else Global
     array.storage = make(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
     return array
@@ -121,7 +136,7 @@ def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argu
         return np.float64(value) if isinstance(value, float) else value
     view = of_device(value, name)
     if view is None:
-        copied = allocate(value.shape, value.dtype, value)
+        copied = allocate(value.shape, value.dtype, np.asarray(value))
         back.append((value, copied))
         view = of_device(copied, name)
         assert view is not None  # it lies in the device's memory
@@ -310,14 +325,10 @@ def in_place_of_the_device(
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
         carry_out(launch_of(launched, arguments, named, device.played()))
 
-    def make(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
-        return values if isinstance(values, DeviceArray) else allocate(shape, dtype, values)
-
-    functions = capture.arrays(make)
-    functions |= dict.fromkeys(("mapped_array", "managed_array"), functions["device_array"])
+    made = capture.arrays(allocate)
     with (
         capture.no_device(multiprocessors) as gpu,
         capture.launches(note),
-        capture.replaced(cuda, **functions, as_cuda_array=lambda array, **_: array),
+        capture.replaced(cuda, **made, as_cuda_array=lambda array, **_: array),
     ):
         yield gpu
