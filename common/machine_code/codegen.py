@@ -20,7 +20,7 @@ import numpy as np
 
 from common.catalog import limits
 from common.catalog.problems import Problem
-from common.machine_code import capture, sass
+from common.machine_code import capture, summaries
 from common.machine_code.capture import BoundStep, replaced
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
@@ -61,7 +61,7 @@ class MachineCode:
     stack_bytes: int
     spill_bytes: int
     shared_bytes: int
-    listing: sass.Listing
+    listing: summaries.Listing
 
 
 def launches(module: ModuleType, problem: Problem) -> list[Launch]:
@@ -159,7 +159,7 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         return int(found[1]) if found else 0
 
     return MachineCode(
-        kernel=name, architecture=architecture, listing=sass.parse(listing),
+        kernel=name, architecture=architecture, listing=summaries.parse(listing),
         registers=figure(r"Used (\d+) registers"), stack_bytes=figure(r"(\d+) bytes stack frame"),
         spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
         shared_bytes=figure(r"(\d+) bytes smem"),
@@ -211,7 +211,7 @@ def _source_lines() -> Iterator[None]:
             pass
 
         def _di_file(self, path: str = "") -> Any:
-            # quoted, as ptxas does not take what LLVM writes for signs beyond ASCII; sass.parse takes it back
+            # quoted, as ptxas does not take what LLVM writes for signs beyond ASCII; summaries.parse takes it back
             folder, name = map(quote, os.path.split(path or self.filepath))
             return self.module.add_debug_info("DIFile", {"directory": folder, "filename": name})
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import namedtuple
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -45,6 +46,9 @@ class Value:
 
     type: Any
     held: Any
+
+
+Assembly = namedtuple("Assembly", "result text constraints side_effect", defaults=[False])
 
 
 def _pointer(to: Any, space: int = 0) -> Type:
@@ -98,17 +102,9 @@ class Builder:
     def extract_value(self, aggregate: Any, n: int) -> Any:
         return llvm.extractvalue(llvm.StructType(aggregate.type).body[n], aggregate, [n])
 
-    def call(self, code: SimpleNamespace, operands: list[Any]) -> Any:
+    def call(self, code: Assembly, operands: list[Any]) -> Any:
         given = list(map(_value, operands)), code.text, code.constraints
         return llvm.inline_asm(code.result and _type(code.result), *given, has_side_effects=code.side_effect)
-
-
-def _assembly(result: Type | None, text: str, constraints: str, side_effect: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(result=result, text=text, constraints=constraints, side_effect=side_effect)
-
-
-def _structure(parts: list[Type]) -> Type:
-    return Type(f"!llvm.struct<({', '.join(part.text for part in parts)})>")
 
 
 # --- Numba's context and intrinsics ---
@@ -255,7 +251,8 @@ def modules() -> dict[str, ModuleType]:
         "llvmlite.ir": {
             "IntType": lambda bits: Type(f"i{bits}"), "FloatType": lambda: Type("f32"), "VoidType": lambda: None,
             "VectorType": lambda element, count: Type(f"vector<{count}x{element.text}>"), "Constant": Value,
-            "LiteralStructType": _structure, "FunctionType": lambda result, _: result, "InlineAsm": _assembly,
+            "LiteralStructType": lambda parts: Type(f"!llvm.struct<({', '.join(part.text for part in parts)})>"),
+            "FunctionType": lambda result, _: result, "InlineAsm": Assembly,
         },
         "llvmlite": {}, "numba.core": {}, "numba.core.targetconfig": {"ConfigStack": _options},
         "numba.cuda.cgutils": {"create_struct_proxy": _array}, "numba.cuda.extending": {"intrinsic": intrinsic},

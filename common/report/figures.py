@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import DEFAULT_PRESET
-from common.machine_code import sass
+from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
@@ -177,7 +177,7 @@ def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
         return None
     hot, fits = HotLoop.recorded(kernel), kernel.occupancy
     name, _, bits = key.replace("_", " ").partition(".")
-    if name in sass.CLASSES:
+    if name in summaries.CLASSES:
         return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
     if key == "limits":
         return " and ".join(fits.limited_by)

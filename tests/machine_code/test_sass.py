@@ -12,7 +12,7 @@ from sampling import some
 
 from common.catalog import limits
 from common.catalog.limits import LIMITS
-from common.machine_code import codegen, sass, summaries
+from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop
 from common.report import tables
 
@@ -78,13 +78,13 @@ def test_a_block_that_fits_nowhere(threads, registers, shared, why):
 ])  # fmt: skip
 def test_the_loop_of_a_recorded_kernel(cc, total, fma, shared, integer):
     listing = disassembly(cc)
-    what, (start, stop) = sass.hot_span(listing)
+    what, (start, stop) = summaries.hot_span(listing)
     loop = listing.instructions[start:stop]
     assert (what, len(loop)) == ("multiply loop", total)
     mix = {"multiply-add": fma, "shared load": shared, "integer and address": integer, "control": 1}
-    assert sass.mix(sass.names(loop)) == mix
+    assert summaries.mix(summaries.names(loop)) == mix
     assert loop[-1].name == "BRA"
-    assert sass.widths(loop) == {"shared load": {"32": shared}}
+    assert summaries.widths(loop) == {"shared load": {"32": shared}}
     # each instruction knows its line; barrier and staging outside are not part of the loop
     assert {(i.file, i.line) for i in loop} == {(BOOK, 52), (BOOK, 53), (BOOK, 55)}
     assert Counter(i.line for i in loop if i.name == "FFMA") == {55: fma}
@@ -103,29 +103,29 @@ def test_the_loop_of_a_recorded_kernel(cc, total, fma, shared, integer):
     ("@!PT LDS RZ, [RZ]", "other", 32),
 ])  # fmt: skip
 def test_an_instruction_is_read(text, kind, width):
-    (found,) = sass.parse(f"        /*0010*/                   {text} ;\n").instructions
+    (found,) = summaries.parse(f"        /*0010*/                   {text} ;\n").instructions
     assert (found.text, found.kind, found.width) == (text, kind, width)
     assert found.address == 16
     assert found.line == 0
 
 
 def test_every_class_has_members_and_no_name_has_two():
-    names = [name for members in sass._MEMBERS.values() for name in members.split()]
+    names = [name for members in summaries._MEMBERS.values() for name in members.split()]
     assert len(names) == len(set(names))
-    assert {*sass._MEMBERS, "other"} == set(sass.CLASSES)
-    assert sass.classify("UNKNOWN") == "other"
-    assert sass.multiply_adds({"FFMA": 3, "FFMA2": 2, "IMAD": 9}) == 7
+    assert {*summaries._MEMBERS, "other"} == set(summaries.CLASSES)
+    assert summaries.classify("UNKNOWN") == "other"
+    assert summaries.multiply_adds({"FFMA": 3, "FFMA2": 2, "IMAD": 9}) == 7
     # 16 x 8 x 16, 16 x 8 x 8, and 8 x 8 x 4 products of a warp
-    assert sass.multiply_adds({"HMMA.16816": 2, "HMMA.1688": 1, "HMMA.884": 1, "LDSM": 9}) == 2 * 64 + 32 + 8
+    assert summaries.multiply_adds({"HMMA.16816": 2, "HMMA.1688": 1, "HMMA.884": 1, "LDSM": 9}) == 2 * 64 + 32 + 8
     # 64 x 256 x 16 and 64 x 128 x 8 products of four warps
-    assert sass.multiply_adds({"HGMMA.64x256x16": 1, "HGMMA.64x128x8": 2, "WARPGROUP": 3}) == 2048 + 2 * 512
+    assert summaries.multiply_adds({"HGMMA.64x256x16": 1, "HGMMA.64x128x8": 2, "WARPGROUP": 3}) == 2048 + 2 * 512
 
 
 def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
-    listing = sass.parse(TEXTS["tensor"])
-    what, span = sass.hot_span(listing)
+    listing = summaries.parse(TEXTS["tensor"])
+    what, span = summaries.hot_span(listing)
     hot = HotLoop.of(code_of(listing))
-    assert (what, span) == (sass.MULTIPLY_LOOP, (0, 8))
+    assert (what, span) == (summaries.MULTIPLY_LOOP, (0, 8))
     assert hot.instructions["HMMA.16816"] == 2
     assert (hot.multiply_adds, hot.multiplies, hot.count("LDSM")) == (128, True, 2)
     assert hot.widths == {"shared load": {"128": 2}, "global load": {"128": 1}}
@@ -139,27 +139,27 @@ def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
 
 def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown():
     def listing(body):
-        return sass.parse("".join(f"{'' if t.startswith('.') else '        /*0010*/   '}{t}\n" for t in body))
+        return summaries.parse("".join(f"{'' if t.startswith('.') else '        /*0010*/   '}{t}\n" for t in body))
 
     copies = listing([".L_x_1:", "LDG.E R1, [R2] ;", "@P0 BRA `(.L_x_1) ;", "EXIT ;"])
-    assert sass.hot_span(copies) == ("loop", (0, 2))
+    assert summaries.hot_span(copies) == ("loop", (0, 2))
     straight = listing(["FFMA R1, R1, R1, R1 ;", "EXIT ;"])
-    assert sass.hot_span(straight) == ("kernel", (0, 2))
+    assert summaries.hot_span(straight) == ("kernel", (0, 2))
     # all is unrolled but the staging: the loop is not where the time goes
     staged = listing([".L_x_1:", "LDG.E R1, [R2] ;", "@P0 BRA `(.L_x_1) ;", "FFMA R1, R1, R1, R1 ;", "EXIT ;"])
-    assert sass.hot_span(staged) == ("kernel", (0, 4))
-    assert sass.hot_span(sass.parse("")) == ("kernel", (0, 0))
+    assert summaries.hot_span(staged) == ("kernel", (0, 4))
+    assert summaries.hot_span(summaries.parse("")) == ("kernel", (0, 0))
 
 
 def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
-    listing = sass.parse(TEXTS["copying"])
+    listing = summaries.parse(TEXTS["copying"])
     assert listing.loops == ((0, 9),)
     hot = HotLoop.of(code_of(listing)).figures()
     assert (hot["total"], hot["multiply_adds"], hot["fma_per_shared_load"]) == (9, 2, 2.0)
     assert hot["mix"] == {"multiply-add": 2, "shared load": 1, "global load": 1, "control": 1, "other": 4}
     assert hot["widths"] == {"shared load": {"128": 1}, "global load": {"32": 1}}
     assert hot["floats_per_fma"] == 2.0
-    counts = sass.names(sass.parse(TEXTS["copying"]).instructions)
+    counts = summaries.names(summaries.parse(TEXTS["copying"]).instructions)
     assert (counts["LDS"], counts["@!PT LDS"]) == (1, 2)  # grading counts by name
 
 
