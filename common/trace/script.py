@@ -44,12 +44,9 @@ _OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmE
 _ENDLESS = "goes on for more than"
 
 
-class UnknownError(BaseException):
-    """The tracer does not know what the program does; no ``except Exception`` of the program hides it."""
-
-
-class StoppedError(BaseException):
-    """A launch has faults, and the program was to stop at the first."""
+class EndError(BaseException):
+    """The program ends: the tracer does not know what it does, or it was to stop at the first fault. No
+    ``except Exception`` of the program hides it."""
 
 
 class Program:
@@ -107,14 +104,15 @@ class Program:
                     self.tracer.run(launch, alone=_waits(function))
             except TraceError as error:
                 if not isinstance(error, MistakeError) or _ENDLESS not in str(error):  # Numba has compiled it
-                    raise self.lacking(str(error)) from error
+                    self.unknown.append(str(error))
+                    raise EndError from error
                 self.stop = True
             finally:
                 self._print(function)
             if asked.get("debug"):  # then the host is told what the first thread raises
                 self._raise(function)
             if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
-                raise StoppedError
+                raise EndError
 
     def _raise(self, function: Any) -> None:
         faults = self.tracer.ledgers[function].faults
@@ -124,10 +122,6 @@ class Program:
             name, text = (said[1], said[2] or "") if said else ("RuntimeError", "")
             kind = getattr(builtins, name, None) or function.__globals__.get(name, RuntimeError)
             raise kind(f"tid={list(fault.thread or ())} ctaid={list(fault.block or ())}: {text}")
-
-    def lacking(self, text: str) -> UnknownError:
-        self.unknown.append(text)
-        return UnknownError(text)
 
     def _fitted(self, kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments as the signature has them that suits them best; raises TypeError as Numba does."""
@@ -258,7 +252,7 @@ def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> Scri
     found = [str(path.parent), *sys.path]
     with replaced(sys, argv=[str(path), *words], path=found), program.standing_in():
         try:
-            with suppress(UnknownError, StoppedError):
+            with suppress(EndError):
                 runpy.run_path(str(path), run_name="__main__")
         except SystemExit as end:
             if end.code not in (None, 0):

@@ -30,8 +30,7 @@ from common.trace.executor import Argument, Executor, Order
 from common.trace.hopper.tma import Map
 from common.trace.memory import Global, Records, poison
 from common.trace.messages import Point, Traced, TracedKernel
-from common.trace.state import Launch as Launch
-from common.trace.state import TraceError
+from common.trace.state import Launch, TraceError
 from common.trace.views import View, of_device
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge.
