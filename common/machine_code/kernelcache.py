@@ -95,12 +95,9 @@ class _Describer:
         if file.is_file():
             self.files.add(file)
         constants = (sorted(map(repr, one)) if isinstance(one, frozenset) else one for one in code.co_consts)
-        return "code", *(getattr(code, f"co_{part}") for part in _PARTS_OF_CODE), *map(self, constants)
-
-
-_PARTS_OF_CODE = (
-    "name", "code", "flags", "argcount", "kwonlyargcount", "names", "varnames", "freevars", "cellvars",
-)  # fmt: skip
+        counts = code.co_flags, code.co_argcount, code.co_kwonlyargcount
+        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+        return "code", code.co_name, code.co_code, counts, names, *map(self, constants)
 
 
 def _names(code: python.CodeType) -> set[str]:
@@ -210,10 +207,6 @@ def compile_for(dispatcher: Any, argument_types: tuple[Any, ...], capability: _C
         dispatcher.compile(argument_types)
 
 
-def _architecture(capability: _Capability) -> tuple[int, int, str]:
-    return (*capability, "a" if capability >= (9, 0) else "")
-
-
 @contextlib.contextmanager
 def _for_capability(capability: _Capability) -> Iterator[None]:
     """Numba compiles for this compute capability, whatever GPU there is."""
@@ -222,6 +215,10 @@ def _for_capability(capability: _Capability) -> Iterator[None]:
     def named(_: Any, asked: Any) -> Any:
         return _architecture(capability) if asked is None else asked
 
-    device = SimpleNamespace(compute_capability=capability)
-    with replaced(dispatcher, get_current_device=lambda: device), replaced(codegen.CUDACodeLibrary, _ensure_cc=named):
+    card = replaced(dispatcher, get_current_device=lambda: SimpleNamespace(compute_capability=capability))
+    with card, replaced(codegen.CUDACodeLibrary, _ensure_cc=named):
         yield
+
+
+def _architecture(capability: _Capability) -> tuple[int, int, str]:
+    return (*capability, "a" if capability >= (9, 0) else "")
