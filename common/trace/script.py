@@ -1,13 +1,17 @@
 """Runs a Numba CUDA program without a GPU: its kernels in the tracer, its host code as it is. Numba compiles each
 kernel for the arguments of its launches: what it refuses is refused here, too, and its types say where float64 comes
-in. What the tracer does not know ends the program, and is said."""
+in. What the tracer does not know ends the program, and is said. What the program finds in ``numba.cuda`` does
+everything at once and in order, on the CPU; nothing is timed."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import inspect
+import itertools
 import linecache
+import math
 import os
 import re
 import runpy
@@ -16,9 +20,9 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +35,13 @@ from common.machine_code import capture
 from common.machine_code.capture import replaced
 from common.run import stages
 from common.run.messages import Status
-from common.trace import host
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
-from common.trace.trace import DeviceArray, Tracer, launch_of
+from common.trace.trace import DeviceArray, Tracer, allocate, launch_of
 from common.trace.values import cast
 
+NOT_TIMED = "no kernel was timed: cuda.event_elapsed_time gives nan here"
 _RECORDED = 3  # launches of a kernel whose accesses are counted
 _ARCHITECTURE = (9, 0)
 _OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"}
@@ -47,6 +51,10 @@ _ENDLESS = "goes on for more than"
 class EndError(BaseException):
     """The program ends: the tracer does not know what it does, or it was to stop at the first fault. No
     ``except Exception`` of the program hides it."""
+
+
+class HostError(AttributeError):
+    """The program asks the driver or the GPU for what the tracer does not have."""
 
 
 class Program:
@@ -65,14 +73,27 @@ class Program:
     @contextmanager
     def standing_in(self) -> Iterator[None]:
         """Meanwhile the program's kernels, arrays and streams are the tracer's."""
-        from numba.cuda.dispatcher import CUDADispatcher
+        from numba import cuda
+        from numba.cuda import dispatcher, vectorizers
+        from numba.cuda.cudadrv import devices
 
+        gpu = capture.Device()
         with (
-            host.in_place(self.notes),
+            capture.no_device(), replaced(cuda, **_functions(gpu)), _under_the_successor_s_name(),
             capture.launches(lambda *given, **named: self.launch(*given, **named)),
             replaced(
-                CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
+                dispatcher.CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
                 get_max_threads_per_block=lambda *_: limits.MAX_THREADS_PER_BLOCK,
+            ),
+            replaced(
+                DeviceArray, said=self.notes, __cuda_ndarray__=True, __cuda_array_interface__=property(_interface)
+            ),
+            replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu),
+            replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
+            replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
+            replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
+            replaced(
+                vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=_spread, _broadcast_add_axis=_spread
             ),
         ):  # fmt: skip
             yield
@@ -203,7 +224,7 @@ def _plain(argument: Any) -> Any:
 
     argument = argument.value if isinstance(argument, ArgHint) else argument
     foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
-    return host.as_cuda_array(argument) if foreign else argument
+    return as_cuda_array(argument) if foreign else argument
 
 
 def _as_type(argument: Any, kind: Any) -> Any:
@@ -276,8 +297,8 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     line = frames[own[-1]].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt)
-    ours = DeviceArray | capture.Device | host.Stream | host.Event | Compiled
+    lacking = isinstance(error, HostError | ImportError | KeyboardInterrupt)
+    ours = DeviceArray | capture.Device | Stream | Compiled
     if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
@@ -290,3 +311,127 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
         fault = Fault("not-compiled" if compiled else "uncaught", cut(text, 600), line, code)
         traceback.print_exception(error, limit=(own[0] if own else 0) - len(frames))
     program.faults.append(replace(fault, line=fault.line or line))
+
+
+# --- what the program finds in numba.cuda ---
+
+
+def _interface(array: DeviceArray) -> dict[str, Any]:
+    """``__cuda_array_interface__``, with the array itself: no address leads back to it."""
+    return {**array.__array_interface__, "version": 3, "strides": array.strides, "stream": None, "held": array}
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> Any:
+    """The array whose interface an object gives, if it is one of the tracer's; raises HostError for any other."""
+    given = getattr(obj, "__cuda_array_interface__", {})
+    if isinstance(given.get("held"), DeviceArray):
+        return given["held"]
+    raise HostError(f"a {type(obj).__name__} lies in no memory that the tracer knows")
+
+
+class Stream:
+    """A stream, or an event: whatever was asked for is done."""
+
+    handle = 0
+
+    def __int__(self) -> int:
+        return 0
+
+    def synchronize(self, *_: Any) -> None:
+        pass
+
+    record = wait = synchronize
+
+    def auto_synchronize(self) -> Any:
+        return nullcontext(self)
+
+    def add_callback(self, callback: Any, arg: Any = None) -> None:
+        callback(self, 0, arg)
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        DeviceArray.said.add(NOT_TIMED)
+        return math.nan
+
+
+def _reduction(functor: Any) -> Any:
+    """``cuda.reduce``: the function is applied to one element after the other."""
+    function = getattr(functor, "py_func", functor)
+
+    def reduced(arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
+        if arr.ndim != 1:
+            raise TypeError("only support 1D array")
+        values = np.array(arr[:size])
+        with np.errstate(all="ignore"):
+            total = values.dtype.type(reduce(function, values, values.dtype.type(init)))
+        if res is None or not len(values):
+            return total
+        res[:1].copy_to_device(np.array([total], values.dtype))
+        return None
+
+    return reduced
+
+
+_numbers, _exec = itertools.count(), exec
+
+
+def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
+    """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
+    if isinstance(source, str):
+        file = f"<text that is executed, {next(_numbers)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        source = compile(source, file, "exec", dont_inherit=True)
+    frame = sys._getframe(1)
+    scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
+    _exec(source, scope, names, **options)
+    for name, made in list(scope.items()) if "__core__" in scope and "__cuda__" in scope else ():
+        if name.startswith(("__vectorized_", "__gufunc_")):  # by vectorize: lines are told of the user's function
+            made.home = scope["__core__"].py_func.__code__.co_filename
+
+
+def _spread(self: Any, array: Any, shape: Any) -> Any:
+    """An argument of an element-wise function, as if it had this shape."""
+    return np.broadcast_to(array, shape, subok=True)
+
+
+@contextmanager
+def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
+    made = [allocate(array.shape, array.dtype, array) for array in arrays]
+    yield made[0] if len(made) == 1 else made
+    for array, held in zip(arrays, made, strict=True):
+        np.copyto(array, np.asarray(held))
+
+
+@contextmanager
+def _under_the_successor_s_name() -> Iterator[None]:
+    """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
+    for name in ("random", "libdevice", "extending"):
+        importlib.import_module(f"numba.cuda.{name}")
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "numba_cuda_mlir"}
+    numba = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "numba"}
+    added = {f"numba_cuda_mlir{name[5:]}": module for name, module in numba.items()}
+    sys.modules.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def _functions(gpu: capture.Device) -> dict[str, Any]:
+    stream, made = Stream(), capture.arrays(allocate)
+    yes, nothing, context = (lambda *_: True), (lambda *_, **__: None), (lambda *_: gpu)
+    return {
+        **made, "mapped": _mapped, "_auto_device": lambda ary, stream=0, copy=True: (made["to_device"](ary), False),
+        "as_cuda_array": as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, DeviceArray),
+        "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
+        **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
+        "event_elapsed_time": lambda start, end: start.elapsed_time(end), "gpus": gpu, "list_devices": context,
+        "get_current_device": context, "select_device": context, "current_context": context,
+        "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None, "is_float16_supported": yes,
+        "is_bfloat16_supported": yes, "is_supported_version": yes, "cuda_error": nothing, "profile_start": nothing,
+        "profile_stop": nothing, "profiling": nullcontext, "reduce": _reduction, "Reduce": _reduction,
+    }  # fmt: skip
