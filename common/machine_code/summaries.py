@@ -232,7 +232,7 @@ Summary = dict[str, Any]
 
 ``float64``  lines of its PTX that compute in float64
 ``grid`` and ``block``, its ``threads``, and ``dynamic_shared_bytes``, as the launch asks for them
-``hot``      :meth:`HotLoop.figures`, and what became of its source ``lines``, in ``groups`` in program order
+``hot``      a :class:`HotLoop`'s figures, and what became of its source ``lines``, in ``groups`` in program order
 ``traffic``  figures of its memory traffic, if it was traced
 ``text``     its PTX, then there is little else, or its machine code
 """
@@ -243,17 +243,23 @@ its instructions in all and by class, or with neighbouring ``instructions``, eac
 
 
 class HotLoop:
-    """Where a kernel's time goes (:func:`hot_span`): instructions by name, accesses by class and bits;
-    ``useful``: the share of multiply-adds among all; ``shared_floats``: 32-bit words read from shared memory."""
+    """Where a kernel's time goes (:func:`hot_span`): instructions by name, accesses by class and bits. ``figures``:
+    what a summary says of it; ``useful``: the share of multiply-adds; ``as_single_loads``: that share if nothing but
+    multiply-adds and one load for each float from shared memory counted, as in a count by hand of the source line."""
 
     def __init__(self, what: str, instructions: dict[str, int], widths: dict[str, dict[str, int]]) -> None:
-        self.what, self.instructions, self.widths = what, instructions, widths
-        self.total, self.mix = sum(instructions.values()), mix(instructions)
+        self.what, self.total = what, sum(instructions.values())
         self.multiply_adds = fma = multiply_adds(instructions)
-        self.multiplies = what == MULTIPLY_LOOP and fma > 0
+        self.mix = mix(instructions)
+        shared = self.mix.get("shared load", 0)
+        floats = sum(int(bits) * count for bits, count in widths.get("shared load", {}).items()) / 32
         self.useful = round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
-        self.shared_floats = sum(int(bits) * n for bits, n in widths.get("shared load", {}).items()) / 32
-        self.floats_per_multiply_add = round(self.shared_floats / fma, 3) if fma else None
+        self.fma_per_shared_load = round(fma / shared, 3) if shared and fma else None
+        self.floats_per_fma = round(floats / fma, 3) if fma else None
+        self.as_single_loads = round(fma / (fma + floats), 4) if fma and floats else None
+        self.widths = widths
+        self.figures = dict(vars(self))
+        self.instructions, self.multiplies = instructions, what == MULTIPLY_LOOP and fma > 0
 
     @classmethod
     def of(cls, code: codegen.MachineCode) -> HotLoop:
@@ -272,22 +278,6 @@ class HotLoop:
         """So many (default: all instructions) for each multiply-add of the multiply loop; None without one."""
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
-    def figures(self) -> dict[str, Any]:
-        """What a summary says of it. ``as_single_loads``: ``useful`` if nothing but multiply-adds and one load for
-        each float from shared memory counted, as in a count by hand of the source line."""
-        fma, floats, shared = self.multiply_adds, self.shared_floats, self.mix.get("shared load", 0)
-        return {
-            "what": self.what,
-            "total": self.total,
-            "multiply_adds": fma,
-            "mix": self.mix,
-            "useful": self.useful,
-            "fma_per_shared_load": round(fma / shared, 3) if shared and fma else None,
-            "floats_per_fma": self.floats_per_multiply_add,
-            "as_single_loads": round(fma / (fma + floats), 4) if fma and floats else None,
-            "widths": self.widths,
-        }
-
 
 def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
     shared = code.shared_bytes + launch.dynamic_shared_bytes
@@ -304,7 +294,7 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
         "occupancy": to_builtins(limits.occupancy(code.architecture, launch.threads, code.registers, shared)),
         "instructions": names(code.listing.instructions),
-        "hot": {**HotLoop.of(code).figures(), "lines": lines, "groups": _groups(loop)},
+        "hot": {**HotLoop.of(code).figures, "lines": lines, "groups": _groups(loop)},
     }
 
 

@@ -190,7 +190,7 @@ def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
         "total": (hot.total, ""),
         "multiply_adds": (hot.multiply_adds, ""),
         "useful": (100 * hot.useful, ".0f"),
-        "floats_per_fma": (hot.floats_per_multiply_add or 0, ".3g"),
+        "floats_per_fma": (hot.floats_per_fma or 0, ".3g"),
     }
     if key not in known:
         raise ValueError(f"kernel: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")

@@ -41,7 +41,6 @@ from common.trace.state import MistakeError, TraceError
 from common.trace.trace import DeviceArray, Tracer, allocate, launch_of
 from common.trace.values import cast
 
-NOT_TIMED = "no kernel was timed: cuda.event_elapsed_time gives nan here"
 _RECORDED = 3  # launches of a kernel whose accesses are counted
 _ARCHITECTURE = (9, 0)
 _OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"}
@@ -352,7 +351,7 @@ class Stream:
         return True
 
     def elapsed_time(self, end: Any) -> float:
-        DeviceArray.said.add(NOT_TIMED)
+        DeviceArray.said.add("no kernel was timed: cuda.event_elapsed_time gives nan here")
         return math.nan
 
 

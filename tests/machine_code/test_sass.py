@@ -131,8 +131,8 @@ def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
     assert hot.widths == {"shared load": {"128": 2}, "global load": {"128": 1}}
     assert hot.useful == 0.25
     assert hot.per_multiply_add() == 8 / 128
-    assert hot.figures()["fma_per_shared_load"] == 64
-    assert hot.floats_per_multiply_add == round(8 / 128, 3)
+    assert hot.figures["fma_per_shared_load"] == 64
+    assert hot.floats_per_fma == round(8 / 128, 3)
     assert summaries.shown(8 / 128) == "0.062"
     assert (summaries.shown(1.25), summaries.shown(0), summaries.shown(28.04)) == ("1.2", "0.0", "28.0")
 
@@ -154,7 +154,7 @@ def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown()
 def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
     listing = summaries.parse(TEXTS["copying"])
     assert listing.loops == ((0, 9),)
-    hot = HotLoop.of(code_of(listing)).figures()
+    hot = HotLoop.of(code_of(listing)).figures
     assert (hot["total"], hot["multiply_adds"], hot["fma_per_shared_load"]) == (9, 2, 2.0)
     assert hot["mix"] == {"multiply-add": 2, "shared load": 1, "global load": 1, "control": 1, "other": 4}
     assert hot["widths"] == {"shared load": {"128": 1}, "global load": {"32": 1}}
