@@ -73,7 +73,7 @@ class Program:
     def standing_in(self) -> Iterator[None]:
         """Meanwhile the program's kernels, arrays and streams are the tracer's."""
         from numba import cuda
-        from numba.cuda import dispatcher, vectorizers
+        from numba.cuda import api, dispatcher, vectorizers
         from numba.cuda.cudadrv import devices
 
         gpu = capture.Device()
@@ -88,6 +88,7 @@ class Program:
                 DeviceArray, said=self.notes, __cuda_ndarray__=True, __cuda_array_interface__=property(_interface)
             ),
             replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu),
+            replaced(api, get_current_device=lambda: gpu),
             replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
             replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
             replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
@@ -114,6 +115,9 @@ class Program:
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         launch, kernel = launch_of(launched, arguments, named), launched.dispatcher
         function, asked = launch.function, kernel.targetoptions
+        if asked.get("extensions"):
+            self.unknown.append(f"{function.__name__}: extensions=... of cuda.jit is not known to the tracer")
+            raise EndError
         with self._lock:
             launch = replace(launch, arguments=self._fitted(kernel, tuple(map(_plain, arguments))))
             ledger = self.tracer.ledgers.get(function)
