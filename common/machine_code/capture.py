@@ -199,9 +199,7 @@ class Device:
     MAX_THREADS_PER_MULTI_PROCESSOR, MAX_REGISTERS_PER_BLOCK = 2048, limits.REGISTERS
     MAX_SHARED_MEMORY_PER_BLOCK, TOTAL_CONSTANT_MEMORY = limits.MAX_SHARED, limits.MAX_CONSTANT
     CLOCK_RATE, MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH = 1_980_000, 2_619_000, 5120
-    CAN_MAP_HOST_MEMORY = UNIFIED_ADDRESSING = COOPERATIVE_LAUNCH = CONCURRENT_MANAGED_ACCESS = MANAGED_MEMORY = 1
-    PCI_BUS_ID = PCI_DEVICE_ID = 0
-    supports_float16 = supports_bfloat16 = True
+    supports_float16 = supports_bfloat16 = supports_fp8 = True
 
     def __init__(self, multiprocessors: int = MULTIPROCESSORS) -> None:
         has = limits.limits(device.played() or device.USUAL_CARD)

@@ -76,9 +76,8 @@ class Program:
         from numba.cuda import api, dispatcher, vectorizers
         from numba.cuda.cudadrv import devices
 
-        gpu = capture.Device()
         with (
-            capture.no_device(), replaced(cuda, **_functions(gpu)), _under_the_successor_s_name(),
+            capture.no_device() as gpu, replaced(cuda, **_functions(gpu)), _under_the_successor_s_name(),
             capture.launches(lambda *given, **named: self.launch(*given, **named)),
             replaced(
                 dispatcher.CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
@@ -87,8 +86,7 @@ class Program:
             replaced(
                 DeviceArray, said=self.notes, __cuda_ndarray__=True, __cuda_array_interface__=property(_interface)
             ),
-            replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu),
-            replaced(api, get_current_device=lambda: gpu),
+            replaced(dispatcher, get_context=lambda *_: gpu), replaced(api, current_context=lambda *_: gpu),
             replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
             replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
             replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
@@ -425,16 +423,15 @@ def _under_the_successor_s_name() -> Iterator[None]:
 
 
 def _functions(gpu: capture.Device) -> dict[str, Any]:
-    stream, made = Stream(), capture.arrays(allocate)
-    yes, nothing, context = (lambda *_: True), (lambda *_, **__: None), (lambda *_: gpu)
+    """Those of ``numba.cuda`` that would ask the driver."""
+    stream = Stream()
+    nothing = lambda *_, **__: None  # noqa: E731
     return {
-        **made, "mapped": _mapped, "_auto_device": lambda ary, stream=0, copy=True: (made["to_device"](ary), False),
-        "as_cuda_array": as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, DeviceArray),
-        "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
+        **capture.arrays(allocate), "mapped": _mapped, "as_cuda_array": as_cuda_array, "gpus": gpu,
         **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
-        "event_elapsed_time": lambda start, end: start.elapsed_time(end), "gpus": gpu, "list_devices": context,
-        "get_current_device": context, "select_device": context, "current_context": context,
-        "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None, "is_float16_supported": yes,
-        "is_bfloat16_supported": yes, "is_supported_version": yes, "cuda_error": nothing, "profile_start": nothing,
-        "profile_stop": nothing, "profiling": nullcontext, "reduce": _reduction, "Reduce": _reduction,
+        "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
+        "event_elapsed_time": lambda start, end: start.elapsed_time(end), "cuda_error": nothing,
+        "profile_start": nothing, "profile_stop": nothing, "profiling": nullcontext,
+        "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None,
+        "reduce": _reduction, "Reduce": _reduction,
     }  # fmt: skip
