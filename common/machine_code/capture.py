@@ -169,9 +169,6 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     def unconfigured(self: Any, *_: Any, **named: Any) -> None:
         limits.require_kernel(self.py_func.__name__, bool(self.targetoptions.get("device")), None, named)
 
-    def no_context(*_: Any, **__: Any) -> Any:
-        return nullcontext()
-
     card = Device(multiprocessors)
     with (
         replaced(
@@ -181,9 +178,9 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         replaced(dispatcher._LaunchConfiguration, __init__=configure),
         replaced(dispatcher.ForAll, _compute_thread_per_block=lambda self, _: self.thread_per_block or 128),
         replaced(
-            cuda, synchronize=lambda: None, close=lambda: None, is_available=lambda: True, pinned=no_context,
-            defer_cleanup=no_context, get_current_device=lambda: card, current_context=lambda *_: card,
-            select_device=lambda *_: card, **limits.STREAMS,
+            cuda, synchronize=lambda: None, close=lambda: None, is_available=lambda: True,
+            pinned=lambda *_: nullcontext(), defer_cleanup=nullcontext, get_current_device=lambda: card,
+            current_context=lambda *_: card, select_device=lambda *_: card, **limits.STREAMS,
         ),
     ):  # fmt: skip
         yield card

@@ -37,7 +37,7 @@ class Type:
         return Value(self, number)
 
     def as_pointer(self, space: int = 0) -> Type:
-        return _pointer(self, space)
+        return Type(f"!llvm.ptr<{space}>", self)
 
 
 @dataclass
@@ -49,10 +49,6 @@ class Value:
 
 
 Assembly = namedtuple("Assembly", "result text constraints side_effect", defaults=[False])
-
-
-def _pointer(to: Any, space: int = 0) -> Type:
-    return Type(f"!llvm.ptr<{space}>", to)
 
 
 def _type(its_type: Any) -> Any:
@@ -211,7 +207,7 @@ def _declare_dynamic_memory() -> None:
             with mlir.InsertionPoint.at_block_begin(lower.mlir_funcOp.entry_block):
                 word, long = _type(Type("i32")), _type(Type("i64"))
                 size = llvm.zext(long, llvm.inline_asm(word, [], "mov.u32 $0, %dynamic_smem_size;", "=r"))
-                address = llvm.AddressOfOp(_type(_pointer(None, 3)), "dynamic").result
+                address = llvm.AddressOfOp(_type(Type("!llvm.ptr<3>")), "dynamic").result
                 offset, stride = (arith.constant(long, number) for number in (0, 1))
                 view = llvm.UndefOp(_type(Type(_VIEW)))
                 for value, place in (address, [0]), (address, [1]), (offset, [2]), (size, [3, 0]), (stride, [4, 0]):
@@ -231,7 +227,7 @@ def _array(_: Any) -> Any:
     """Numba's view of an array as a structure; the toolkit asks for where the elements begin."""
 
     def view(*_: Any, value: Any) -> Any:
-        return SimpleNamespace(data=Value(_pointer(value.type.element_type), memref_data_pointer(value)))
+        return SimpleNamespace(data=Value(Type("!llvm.ptr<0>", value.type.element_type), memref_data_pointer(value)))
 
     return view
 
