@@ -166,13 +166,12 @@ class Program:
         return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
 
     def _print(self, function: Any) -> None:
-        ledger = self.tracer.ledgers.get(function)
-        if ledger is not None and ledger.prints:
+        ledger = self.tracer.ledgers[function]
+        if ledger.prints:
             print(*ledger.printed, sep="\n")
             if more := ledger.prints - len(ledger.printed):
                 print(f"... {more:,} more lines of {function.__name__}")
-            ledger.printed.clear()
-            ledger.prints = 0
+            ledger.printed, ledger.prints = [], 0
 
     def kernels(self) -> list[TracedKernel]:
         found = self.tracer.reports()
@@ -271,8 +270,7 @@ def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
     """Run a program's file as the main program, with these words as its arguments; what came of it."""
     program = Program(stop, kept)
-    found = [str(path.parent), *sys.path]
-    with replaced(sys, argv=[str(path), *words], path=found), program.standing_in():
+    with replaced(sys, argv=[str(path), *words], path=[str(path.parent), *sys.path]), program.standing_in():
         try:
             with suppress(EndError):
                 runpy.run_path(str(path), run_name="__main__")
