@@ -21,7 +21,7 @@ from common.catalog.catalog import Step
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.explain.faults import Fault
 from common.machine_code import capture
-from common.machine_code.capture import BoundStep, HostArray
+from common.machine_code.capture import BoundStep, HostArray, replaced
 from common.run import isolate
 from common.run.messages import at
 from common.trace import messages
@@ -324,10 +324,6 @@ def in_place_of_the_device(
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
         carry_out(launch_of(launched, arguments, named, device.played()))
 
-    made = capture.arrays(allocate)
-    with (
-        capture.no_device(multiprocessors) as gpu,
-        capture.launches(note),
-        capture.replaced(cuda, **made, as_cuda_array=lambda array, **_: array),
-    ):
+    arrays = replaced(cuda, **capture.arrays(allocate), as_cuda_array=lambda array, **_: array)
+    with capture.no_device(multiprocessors) as gpu, capture.launches(note), arrays:
         yield gpu
