@@ -42,9 +42,7 @@ from common.trace.trace import DeviceArray, Tracer, allocate, launch_of
 from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
-_ARCHITECTURE = (9, 0)
 _OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"}
-_ENDLESS = "goes on for more than"
 
 
 class EndError(BaseException):
@@ -106,7 +104,7 @@ class Program:
         if types not in kernel.overloads:
             options = {name: bool(kernel.targetoptions.get(name)) for name in ("debug", "lineinfo", "fastmath")}
             with stages.stage(stages.COMPILE):
-                typed = compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
+                typed = compile_cuda(kernel.py_func, void, types, cc=capture.Device.compute_capability, **options)
             kernel.overloads[types] = Compiled(typed)
         return kernel.overloads[types]
 
@@ -125,7 +123,8 @@ class Program:
                 with stages.stage(stages.KERNEL):
                     self.tracer.run(launch, alone=_waits(function))
             except TraceError as error:
-                if not isinstance(error, MistakeError) or _ENDLESS not in str(error):  # Numba has compiled it
+                endless = isinstance(error, MistakeError) and "goes on for more than" in str(error)
+                if not endless:  # another mistake is none, as Numba has compiled it
                     self.unknown.append(str(error))
                     raise EndError from error
                 self.stop = True
@@ -166,8 +165,8 @@ class Program:
         return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
 
     def _print(self, function: Any) -> None:
-        ledger = self.tracer.ledgers[function]
-        if ledger.prints:
+        ledger = self.tracer.ledgers.get(function)
+        if ledger and ledger.prints:
             print(*ledger.printed, sep="\n")
             if more := ledger.prints - len(ledger.printed):
                 print(f"... {more:,} more lines of {function.__name__}")
