@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
@@ -116,13 +117,13 @@ def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
         return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
     def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-        from numba.cuda.cudadrv.devicearray import sentry_contiguous
-
         if to is not None:
             to.copy_to_device(obj)
             return to
         values = np.asanyarray(obj)
-        sentry_contiguous(values)
+        if not (values.flags.c_contiguous or values.flags.f_contiguous):
+            said = "Array contains non-contiguous buffer and cannot be transferred as a single memory region. Please "
+            raise ValueError(f"{said}ensure contiguous buffer with numpy .ascontiguousarray()")  # Numba's words
         return allocate(values.shape, values.dtype, values, order_of(values))
 
     return {
@@ -186,6 +187,9 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         yield card
 
 
+MemoryInfo = namedtuple("MemoryInfo", "free total")  # in bytes
+
+
 class Device:
     """A card, its context, and the list of all cards. ``asked``: did one ask how many multiprocessors it has?"""
 
@@ -212,8 +216,6 @@ class Device:
         return self._multiprocessors
 
     def get_memory_info(self) -> Any:
-        from numba.cuda.cudadrv.driver import MemoryInfo
-
         return MemoryInfo(free=140 << 30, total=141 << 30)
 
     def synchronize(self) -> None:
