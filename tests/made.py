@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from common.catalog import catalog, limits, schema, sources
-from common.machine_code import codegen, sass, summaries
+from common.machine_code import codegen, summaries
 from common.machine_code.summaries import Hot, Kernel
 from common.records import entries
 from common.records.entries import MachineCode, StepCode
@@ -46,7 +46,7 @@ def counters(kernel="k", **fields):
 def disassembly(cc):
     """That of gemm_coarsened, as nvdisasm printed it once."""
     file = Path(__file__).parent / "sass" / f"gemm_coarsened.sm_{cc.replace('.', '')}.txt"
-    return sass.parse(file.read_text(encoding="utf-8"))
+    return summaries.parse(file.read_text(encoding="utf-8"))
 
 
 def kernel_card(cc="9.0", **changes):

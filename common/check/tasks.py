@@ -50,7 +50,7 @@ def ready() -> None:
     has = device.bounds(device.compute_capability())
 
     def checked(self: Any, *args: Any) -> Any:
-        cluster = capture.cluster(self.dispatcher)
+        cluster = limits.cluster_of(capture.bounds(self.dispatcher))
         limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
         try:
             return call(self, *args)
@@ -256,7 +256,8 @@ def _kernels(
             built[key] = {name: _compiled(task, launch, name, text) for name, text in texts.items()}
         for name, (own, float64, code) in built[key].items():
             limits.require_shared(own, dynamic, name.removesuffix("a"))
-            told.append([shape, name, code and code.digest, launch.grid, launch.block, dynamic, launch.cluster])
+            digest = code and code.listing.digest
+            told.append([shape, name, digest, launch.grid, launch.block, dynamic, launch.cluster])
             if (key, name) not in entries:
                 entry = entries[key, name] = {"kernel": launch.name, "architecture": name, "float64": float64}
                 if code is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
@@ -37,15 +38,15 @@ class BoundStep:
         self.prepared = self._made("prepare", weight, weight)
 
     def _made(self, name: str, without: Any, *given: Any) -> Any:
-        make: Callable[..., Any] | None = getattr(self.module, name, None)
+        make = getattr(self.module, name, None)
         if make is None:
             return without
-        return make(*given, self.problem, **(self.tile if self.tile and takes_keywords(make) else {}))
+        return make(*given, self.problem, **(self.tile if self.tile and _takes_keywords(make) else {}))
 
     def arguments(self, x: Any, y: Any) -> tuple[Any, ...]:
         """What ``launch`` takes in order, for an input and an output of the problem's shapes."""
-        geometry = getattr(self.problem, "geometry", None)
-        return (x, self.prepared, y, *(item for item in (geometry, self.workspace) if item is not None))
+        last = getattr(self.problem, "geometry", None), self.workspace
+        return (x, self.prepared, y, *(item for item in last if item is not None))
 
     def launch(self, x: Any, y: Any) -> None:
         self.module.launch(*self.arguments(x, y), **self.tile)
@@ -58,30 +59,28 @@ class BoundStep:
 
 def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
     """Does ``launch`` take these tile constants as keywords, as in steps that choose a tile for each problem?"""
-    return takes_keywords(module.launch) or inspect.signature(module.launch).parameters.keys() >= tile.keys()
+    return _takes_keywords(module.launch) or inspect.signature(module.launch).parameters.keys() >= tile.keys()
 
 
-def takes_keywords(function: Callable[..., Any]) -> bool:
+def _takes_keywords(function: Callable[..., Any]) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
 # --- what it asks of Numba ---
 
-_ABSENT = object()
-
 
 @contextmanager
 def replaced(target: Any, **values: Any) -> Iterator[None]:
     """While open, these attributes of ``target``, a module, a class or another object, have these values."""
-    before = {name: vars(target).get(name, _ABSENT) for name in values}  # a static method as it lies there
+    before = {name: vars(target)[name] for name in values if name in vars(target)}  # a static method as it lies there
     try:
         for name, value in values.items():
             setattr(target, name, value)
         yield
     finally:
-        for name, value in before.items():
-            if value is not _ABSENT:
-                setattr(target, name, value)
+        for name in values:
+            if name in before:
+                setattr(target, name, before[name])
             elif name in vars(target):
                 delattr(target, name)
 
@@ -98,26 +97,42 @@ class HostArray(np.ndarray[Any, Any]):
         return np.asarray(ary)
 
     def copy_to_device(self, ary: Any, stream: Any = None) -> None:
-        self[...] = np.asarray(ary)
+        given = np.asarray(ary)
+        if given.shape != self.shape or given.dtype != self.dtype:
+            raise ValueError(f"array of shape {given.shape} and dtype {given.dtype} is copied to one of "
+                             f"{self.shape} and {self.dtype}")  # fmt: skip
+        self[...] = given
 
 
 def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """What makes arrays, in place of ``numba.cuda``'s: by ``allocate``, of shape, dtype, and values if there are."""
+    """What makes arrays, in place of ``numba.cuda``'s: by ``allocate(shape, dtype, values or None, order)``."""
 
-    def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-        return allocate(shape, dtype)
+    def empty(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
+        return allocate(shape, dtype, None, order)
 
-    def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
-        return allocate(array.shape, array.dtype)
+    def zeros(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
+        return allocate(shape, dtype, np.zeros(shape, dtype), order)
+
+    def order_of(array: Any) -> str:
+        return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
     def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
         if to is not None:
             to.copy_to_device(obj)
             return to
         values = np.asanyarray(obj)
-        return allocate(values.shape, values.dtype, values)
+        if not (values.flags.c_contiguous or values.flags.f_contiguous):
+            said = "Array contains non-contiguous buffer and cannot be transferred as a single memory region. Please "
+            raise ValueError(f"{said}ensure contiguous buffer with numpy .ascontiguousarray()")  # Numba's words
+        return allocate(values.shape, values.dtype, values, order_of(values))
 
-    return {"device_array": device_array, "device_array_like": device_array_like, "to_device": to_device}
+    return {
+        "device_array": empty, "managed_array": zeros, "mapped_array": zeros, "to_device": to_device,
+        "device_array_like": lambda ary, **_: empty(ary.shape, ary.dtype, order=order_of(ary)),
+        "mapped_array_like": lambda ary, **_: zeros(ary.shape, ary.dtype, order=order_of(ary)),
+        "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.zeros(shape, dtype, order),
+        "pinned_array_like": np.zeros_like,
+    }  # fmt: skip
 
 
 @contextmanager
@@ -137,11 +152,6 @@ def bounds(kernel: Any) -> tuple[int, ...]:
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
-def cluster(kernel: Any) -> int:
-    """Blocks along x that run as a cluster, as a kernel declares: ``launch_bounds=(threads, blocks, cluster)``."""
-    return limits.cluster_of(bounds(kernel))
-
-
 @contextmanager
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU, but for arrays and
@@ -149,14 +159,10 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     from numba import cuda
     from numba.cuda import dispatcher
 
-    kind = dispatcher.CUDADispatcher
-
     def configured(self: Any, given: Any) -> Any:
         grid, block, shared = limits.require_configuration(self.py_func.__name__, given)
         # not through ``configure``, which would keep it for launches on a GPU
-        made = object.__new__(dispatcher._LaunchConfiguration)
-        configure(made, self, grid, block, 0, shared)
-        return made
+        return dispatcher._LaunchConfiguration(self, grid, block, 0, shared)
 
     def by_name(self: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> Any:
         return configured(self, (griddim, blockdim, stream, sharedmem))
@@ -164,40 +170,45 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     def unconfigured(self: Any, *_: Any, **named: Any) -> None:
         limits.require_kernel(self.py_func.__name__, bool(self.targetoptions.get("device")), None, named)
 
-    def over_all(self: Any, *arguments: Any) -> None:
-        threads = self.thread_per_block or 128
-        if self.ntasks:
-            self.dispatcher[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*arguments)
-
-    def no_context(*_: Any, **__: Any) -> Any:
-        return nullcontext()
-
-    stand_in = Device(multiprocessors)
+    card = Device(multiprocessors)
     with (
-        replaced(kind, __getitem__=configured, configure=by_name, __call__=unconfigured),
-        replaced(dispatcher.ForAll, __call__=over_all),
         replaced(
-            cuda, synchronize=lambda: None, close=lambda: None, is_available=lambda: True, pinned=no_context,
-            defer_cleanup=no_context, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
-            select_device=lambda *_: stand_in, **limits.STREAMS,
+            dispatcher.CUDADispatcher, __getitem__=configured, configure=by_name, __call__=unconfigured,
+            specialize=lambda self, *_: self,
+        ),
+        replaced(dispatcher._LaunchConfiguration, __init__=configure),
+        replaced(dispatcher.ForAll, _compute_thread_per_block=lambda self, _: self.thread_per_block or 128),
+        replaced(
+            cuda, synchronize=lambda: None, close=lambda: None, is_available=lambda: True,
+            pinned=lambda *_: nullcontext(), defer_cleanup=nullcontext, get_current_device=lambda: card,
+            current_context=lambda *_: card, select_device=lambda *_: card, **limits.STREAMS,
         ),
     ):  # fmt: skip
-        yield stand_in
+        yield card
+
+
+MemoryInfo = namedtuple("MemoryInfo", "free total")  # in bytes
 
 
 class Device:
-    """A card, and its context, as far as a step asks. ``asked``: did one ask how many multiprocessors it has?"""
+    """A card, its context, and the list of all cards. ``asked``: did one ask how many multiprocessors it has?"""
 
     name, id, compute_capability = "NVIDIA H200", 0, (9, 0)
     WARP_SIZE, MAX_THREADS_PER_BLOCK, L2_CACHE_SIZE = 32, limits.MAX_THREADS_PER_BLOCK, 60 << 20
-    MAX_SHARED_MEMORY_PER_BLOCK = limits.MAX_SHARED
+    MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z = limits.MAX_BLOCK
+    MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z = limits.MAX_GRID
+    MAX_THREADS_PER_MULTI_PROCESSOR, MAX_REGISTERS_PER_BLOCK = 2048, limits.REGISTERS
+    MAX_SHARED_MEMORY_PER_BLOCK, TOTAL_CONSTANT_MEMORY = limits.MAX_SHARED, limits.MAX_CONSTANT
+    CLOCK_RATE, MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH = 1_980_000, 2_619_000, 5120
+    supports_float16 = supports_bfloat16 = supports_fp8 = True
 
-    def __init__(self, multiprocessors: int) -> None:
+    def __init__(self, multiprocessors: int = MULTIPROCESSORS) -> None:
         has = limits.limits(device.played() or device.USUAL_CARD)
         self.asked, self._multiprocessors = False, multiprocessors
         self.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = has.shared_bytes
         self.RESERVED_SHARED_MEMORY_PER_BLOCK = has.reserved_bytes
-        self.device = self
+        self.device, self.lst = self, [self]
+        self.deallocations = SimpleNamespace(clear=self.synchronize)
 
     @property
     def MULTIPROCESSOR_COUNT(self) -> int:  # noqa: N802 - the driver's name
@@ -205,12 +216,24 @@ class Device:
         return self._multiprocessors
 
     def get_memory_info(self) -> Any:
-        return SimpleNamespace(free=141 << 30, total=141 << 30)
+        return MemoryInfo(free=140 << 30, total=141 << 30)
 
     def synchronize(self) -> None:
         pass
 
-    reset = synchronize
+    def __getitem__(self, number: int) -> Device:
+        return self.lst[number]
+
+    def __len__(self) -> int:
+        return 1
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    reset, get_primary_context, current = synchronize, __enter__, property(__enter__)
 
 
 def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> None:

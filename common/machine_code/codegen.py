@@ -20,7 +20,7 @@ import numpy as np
 
 from common.catalog import limits
 from common.catalog.problems import Problem
-from common.machine_code import capture, sass
+from common.machine_code import capture, summaries
 from common.machine_code.capture import BoundStep, replaced
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
@@ -61,8 +61,7 @@ class MachineCode:
     stack_bytes: int
     spill_bytes: int
     shared_bytes: int
-    listing: sass.Listing
-    digest: str = ""  # of the instructions
+    listing: summaries.Listing
 
 
 def launches(module: ModuleType, problem: Problem) -> list[Launch]:
@@ -90,7 +89,7 @@ def host_arrays(problem: Problem) -> tuple[capture.HostArray, capture.HostArray,
     return x, weight, y
 
 
-def allocate(shape: Any, dtype: Any, values: Any = None) -> capture.HostArray:
+def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> capture.HostArray:
     """What :func:`capture.arrays` calls."""
     return (np.empty(shape, dtype) if values is None else np.asarray(values)).view(capture.HostArray)
 
@@ -111,18 +110,18 @@ def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> di
     texts: dict[str, str] = {}
     lowered: dict[bool, Any] = {}
     wanted = launch.kernel.targetoptions
-    options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
     lines = lines or bool(wanted.get("lineinfo"))
+    options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)} | {"lineinfo": lines}
     for architecture in architectures:
-        major, minor = (int(part) for part in architecture.removesuffix("a").split("."))
-        if (major >= 8) not in lowered:
-            with _without_device((major, minor), lines), _source_lines() if lines else nullcontext():
-                lowered[major >= 8], _ = compiler._compile_pyfunc_with_fixup(
-                    launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=(major, minor),
-                    lineinfo=lines, **options,
-                )  # fmt: skip
-        target = (major, minor, "a") if architecture.endswith("a") else (major, minor)
-        (texts[architecture],) = lowered[major >= 8].get_asm_strs(cc=target)  # it links no other files
+        plain = architecture.removesuffix("a")
+        cc = tuple(map(int, plain.split(".")))
+        if (cc >= (8, 0)) not in lowered:
+            with _without_device(cc, lines), _source_lines() if lines else nullcontext():
+                lowered[cc >= (8, 0)], _ = compiler._compile_pyfunc_with_fixup(
+                    launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, **options
+                )
+        target = cc if plain == architecture else (*cc, "a")
+        (texts[architecture],) = lowered[cc >= (8, 0)].get_asm_strs(cc=target)  # it links no other files
     return texts
 
 
@@ -146,13 +145,12 @@ def float64_arithmetic(text: str) -> list[str]:
 def machine_code(launch: Launch, architecture: str, text: str, disassembled: bool = True) -> MachineCode:
     """Assemble one launch's kernel from its PTX; read its instructions, which takes a second, if ``disassembled``.
     Raises ToolMissingError without ptxas and nvdisasm, RegistersError, RuntimeError with what the assembler says."""
-    name, max_registers = launch.name, launch.kernel.targetoptions.get("max_registers")
+    name, most = launch.name, launch.kernel.targetoptions.get("max_registers")
+    options = [f"-arch=sm_{architecture.replace('.', '')}", *([f"--maxrregcount={most}"] if most else [])]
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text, encoding="utf-8")
-        arch = "sm_" + architecture.replace(".", "")
-        extra = [f"--maxrregcount={max_registers}"] if max_registers else []
-        report = _run(name, "ptxas", "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin))
+        report = _run(name, "ptxas", "-v", *options, str(source), "-o", str(cubin))
         listing = _run(name, "nvdisasm", "-c", "-g", str(cubin)) if disassembled else ""
 
     def figure(pattern: str) -> int:
@@ -160,15 +158,14 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         return int(found[1]) if found else 0
 
     return MachineCode(
-        kernel=name, architecture=architecture, listing=sass.parse(listing), digest=sass.digest(listing),
-        registers=figure(r"Used (\d+) registers"), stack_bytes=figure(r"(\d+) bytes stack frame"),
-        spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
-        shared_bytes=figure(r"(\d+) bytes smem"),
+        name, architecture, figure(r"Used (\d+) registers"), figure(r"(\d+) bytes stack frame"),
+        figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"), figure(r"(\d+) bytes smem"),
+        summaries.parse(listing),
     )  # fmt: skip
 
 
 @contextmanager
-def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
+def _without_device(cc: tuple[int, ...], lines: bool) -> Iterator[None]:
     """Device functions compile for ``cc`` and not for this machine's GPU, and are forgotten afterwards."""
     from numba.cuda import dispatcher
 
@@ -180,9 +177,8 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
         with replaced(self, targetoptions={**self.targetoptions, "lineinfo": lines}):
             return compile_device(self, *args)
 
-    target = SimpleNamespace(compute_capability=cc)
-    device_functions = replaced(dispatcher.CUDADispatcher, compile_device=compile_for_target)
-    with device_functions, replaced(dispatcher, get_current_device=lambda: target):
+    compiling = replaced(dispatcher.CUDADispatcher, compile_device=compile_for_target)
+    with compiling, replaced(dispatcher, get_current_device=lambda: SimpleNamespace(compute_capability=cc)):
         yield
     for function in used:
         function.overloads.clear()
@@ -208,11 +204,10 @@ def _source_lines() -> Iterator[None]:
         def mark_variable(self, *_: Any, **__: Any) -> None:
             pass
 
-        def update_variable(self, *_: Any, **__: Any) -> None:
-            pass
+        update_variable = mark_variable
 
         def _di_file(self, path: str = "") -> Any:
-            # quoted, as ptxas does not take what LLVM writes for signs beyond ASCII; sass.parse takes it back
+            # quoted, as ptxas does not take what LLVM writes for signs beyond ASCII; summaries.parse takes it back
             folder, name = map(quote, os.path.split(path or self.filepath))
             return self.module.add_debug_info("DIFile", {"directory": folder, "filename": name})
 
@@ -262,10 +257,10 @@ def _recording() -> Iterator[list[Launch]]:
         return numba.typeof(value)  # of a tensor map, too: its bytes
 
     def record(self: Any, *args: Any) -> None:
-        kernel, signature = self.dispatcher, types.void(*(type_of(arg) for arg in args))
+        kernel, signature = self.dispatcher, types.void(*map(type_of, args))
         grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
-        name, cluster = kernel.py_func.__name__, capture.cluster(kernel)
-        seen.append(Launch(name, kernel, grid, block, signature, self.sharedmem, cluster))
+        cluster = limits.cluster_of(capture.bounds(kernel))
+        seen.append(Launch(kernel.py_func.__name__, kernel, grid, block, signature, self.sharedmem, cluster))
 
     with (
         replaced(dispatcher._LaunchConfiguration, __init__=capture.configure),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import platform
 import sys
 import time
@@ -39,7 +38,7 @@ class _Describer:
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
-        self._seen: dict[int, tuple[Any, Any]] = {}  # what they are, with the values: ids are unique while these live
+        self._seen: dict[int, tuple[str, Any]] = {}  # digests, with the values: ids are unique while these live
         self._open: list[int] = []  # what is being described
 
     def __call__(self, value: Any) -> tuple[object, ...]:
@@ -50,11 +49,9 @@ class _Describer:
             return "within", len(self._open) - self._open.index(id(value))
         if id(value) not in self._seen:
             self._open.append(id(value))
-            text = repr(self._described(value))
+            self._seen[id(value)] = _hashed(self._described(value)), value
             self._open.pop()
-            self._seen[id(value)] = ("of", hashlib.sha256(text.encode()).hexdigest()), value
-        found: tuple[object, ...] = self._seen[id(value)][0]
-        return found
+        return "of", self._seen[id(value)][0]
 
     def _described(self, value: Any) -> tuple[object, ...]:
         from llvmlite import ir  # type: ignore[import-untyped]
@@ -113,21 +110,21 @@ def _trusted(module: str) -> bool:
     return top in _PACKAGES_BY_NAME or top in sys.stdlib_module_names
 
 
-@functools.cache
-def _environment() -> str:
-    from numba.cuda.core import config
-
-    settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
-    return json.dumps([platform.python_version(), sources.versions(cache.PACKAGES), settings], sort_keys=True)
+def _hashed(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
 def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> str | None:
     """The key of a compiled kernel; None if it depends on something that cannot be described."""
+    from numba.cuda.core import config
+
     describe = _Describer()
+    settings = {name: repr(value) for name, value in sorted(vars(config).items()) if name.startswith(_SETTINGS)}
+    environment = platform.python_version(), sources.versions(cache.PACKAGES), settings
     try:
-        made_of = describe(dispatcher), [*map(str, argument_types)], capability, _environment()
+        made_of = describe(dispatcher), [*map(str, argument_types)], capability
         written = [hashlib.sha256(file.read_bytes()).hexdigest() for file in cache.files(describe.files)]
-        return hashlib.sha256(repr((made_of, written)).encode()).hexdigest()
+        return _hashed((made_of, written, environment))
     except (RecursionError, OSError, ValueError):  # ValueError: of a closure that is still empty, too
         return None
 
@@ -190,8 +187,6 @@ def install(folder: Path = FOLDER) -> None:
     """From now on, kernels that this process compiles are looked up in ``folder``, and kept there."""
     from numba.cuda import dispatcher
 
-    if getattr(dispatcher.CUDADispatcher.__init__, "kernels_kept", False):
-        return
     construct = dispatcher.CUDADispatcher.__init__
 
     @functools.wraps(construct)
@@ -199,7 +194,6 @@ def install(folder: Path = FOLDER) -> None:
         construct(self, *args, **options)
         self._cache = Cache(self, folder)
 
-    constructed.kernels_kept = True  # type: ignore[attr-defined]
     dispatcher.CUDADispatcher.__init__ = constructed
 
 
@@ -213,10 +207,6 @@ def compile_for(dispatcher: Any, argument_types: tuple[Any, ...], capability: _C
         dispatcher.compile(argument_types)
 
 
-def _architecture(capability: _Capability) -> tuple[int, int, str]:
-    return (*capability, "a" if capability >= (9, 0) else "")
-
-
 @contextlib.contextmanager
 def _for_capability(capability: _Capability) -> Iterator[None]:
     """Numba compiles for this compute capability, whatever GPU there is."""
@@ -225,6 +215,10 @@ def _for_capability(capability: _Capability) -> Iterator[None]:
     def named(_: Any, asked: Any) -> Any:
         return _architecture(capability) if asked is None else asked
 
-    device = SimpleNamespace(compute_capability=capability)
-    with replaced(dispatcher, get_current_device=lambda: device), replaced(codegen.CUDACodeLibrary, _ensure_cc=named):
+    card = replaced(dispatcher, get_current_device=lambda: SimpleNamespace(compute_capability=capability))
+    with card, replaced(codegen.CUDACodeLibrary, _ensure_cc=named):
         yield
+
+
+def _architecture(capability: _Capability) -> tuple[int, int, str]:
+    return (*capability, "a" if capability >= (9, 0) else "")

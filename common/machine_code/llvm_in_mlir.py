@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import namedtuple
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -27,35 +28,27 @@ _DYNAMIC = -(2**31)  # in place of a constant index: it is an operand
 
 @dataclass
 class Type:
-    """A type of LLVM, in MLIR's words; called with a number, a constant."""
+    """A type of LLVM, in MLIR's words; a pointer's knows ``to`` what, which MLIR's do not. Called: a constant."""
 
     text: str
+    to: Any = None
 
-    def __call__(self, number: Any) -> Constant:
-        return Constant(self, number)
+    def __call__(self, number: Any) -> Value:
+        return Value(self, number)
 
-    def as_pointer(self, space: int = 0) -> PointerType:
-        return PointerType(self, space)
-
-
-class PointerType(Type):
-    """A pointer that knows what it points to; MLIR's do not."""
-
-    def __init__(self, to: Any, space: int = 0) -> None:
-        super().__init__(f"!llvm.ptr<{space}>")
-        self.to = to
+    def as_pointer(self, space: int = 0) -> Type:
+        return Type(f"!llvm.ptr<{space}>", self)
 
 
 @dataclass
-class Constant:
+class Value:
+    """A pointer; or a constant, which becomes an operation where it is used."""
+
     type: Any
-    number: Any
+    held: Any
 
 
-@dataclass
-class Pointer:
-    type: PointerType
-    value: Any
+Assembly = namedtuple("Assembly", "result text constraints side_effect", defaults=[False])
 
 
 def _type(its_type: Any) -> Any:
@@ -63,10 +56,11 @@ def _type(its_type: Any) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """An operand in MLIR; a constant becomes an operation where it is used."""
-    if isinstance(value, Constant):
-        return arith.constant(_type(value.type), value.number)
-    return value.value if isinstance(value, Pointer) else value
+    """An operand in MLIR."""
+    if not isinstance(value, Value):
+        return value
+    is_pointer = isinstance(value.type, Type) and value.type.to is not None
+    return value.held if is_pointer else arith.constant(_type(value.type), value.held)
 
 
 def _operation(operation: Any) -> Any:
@@ -84,37 +78,29 @@ class Builder:
     add, mul, select = map(_operation, (arith.addi, arith.muli, arith.select))
     ptrtoint, zext, trunc = map(_conversion, (llvm.ptrtoint, arith.extui, arith.trunci))
 
-    def load(self, pointer: Pointer, align: int | None = None) -> Any:
-        return llvm.load(_type(pointer.type.to), pointer.value, alignment=align)
+    def load(self, pointer: Value, align: int | None = None) -> Any:
+        return llvm.load(_type(pointer.type.to), pointer.held, alignment=align)
 
-    def store(self, value: Any, pointer: Pointer, align: int | None = None) -> None:
-        llvm.store(_value(value), pointer.value, alignment=align)
+    def store(self, value: Any, pointer: Value, align: int | None = None) -> None:
+        llvm.store(_value(value), pointer.held, alignment=align)
 
-    def gep(self, pointer: Pointer, indices: list[Any]) -> Pointer:
-        (index,), base = indices, pointer.value
+    def gep(self, pointer: Value, indices: list[Any]) -> Value:
+        (index,), base = indices, pointer.held
         found = llvm.getelementptr(base.type, base, [_value(index)], [_DYNAMIC], _type(pointer.type.to), None)
-        return Pointer(pointer.type, found)
+        return Value(pointer.type, found)
 
     def bitcast(self, value: Any, to: Type) -> Any:
-        return Pointer(to, value.value) if isinstance(to, PointerType) else llvm.bitcast(_type(to), _value(value))
+        return llvm.bitcast(_type(to), _value(value)) if to.to is None else Value(to, value.held)
 
-    def addrspacecast(self, pointer: Pointer, to: PointerType) -> Pointer:
-        return Pointer(to, llvm.addrspacecast(_type(to), pointer.value))
+    def addrspacecast(self, pointer: Value, to: Type) -> Value:
+        return Value(to, llvm.addrspacecast(_type(to), pointer.held))
 
     def extract_value(self, aggregate: Any, n: int) -> Any:
         return llvm.extractvalue(llvm.StructType(aggregate.type).body[n], aggregate, [n])
 
-    def call(self, code: SimpleNamespace, operands: list[Any]) -> Any:
+    def call(self, code: Assembly, operands: list[Any]) -> Any:
         given = list(map(_value, operands)), code.text, code.constraints
         return llvm.inline_asm(code.result and _type(code.result), *given, has_side_effects=code.side_effect)
-
-
-def _assembly(result: Type | None, text: str, constraints: str, side_effect: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(result=result, text=text, constraints=constraints, side_effect=side_effect)
-
-
-def _structure(parts: list[Type]) -> Type:
-    return Type(f"!llvm.struct<({', '.join(part.text for part in parts)})>")
 
 
 # --- Numba's context and intrinsics ---
@@ -221,8 +207,8 @@ def _declare_dynamic_memory() -> None:
             with mlir.InsertionPoint.at_block_begin(lower.mlir_funcOp.entry_block):
                 word, long = _type(Type("i32")), _type(Type("i64"))
                 size = llvm.zext(long, llvm.inline_asm(word, [], "mov.u32 $0, %dynamic_smem_size;", "=r"))
-                address = llvm.AddressOfOp(_type(PointerType(None, 3)), "dynamic").result
-                offset, stride = (_value(Constant(long, number)) for number in (0, 1))
+                address = llvm.AddressOfOp(_type(Type("!llvm.ptr<3>")), "dynamic").result
+                offset, stride = (arith.constant(long, number) for number in (0, 1))
                 view = llvm.UndefOp(_type(Type(_VIEW)))
                 for value, place in (address, [0]), (address, [1]), (offset, [2]), (size, [3, 0]), (stride, [4, 0]):
                     view = llvm.insertvalue(view, value, place)
@@ -241,7 +227,7 @@ def _array(_: Any) -> Any:
     """Numba's view of an array as a structure; the toolkit asks for where the elements begin."""
 
     def view(*_: Any, value: Any) -> Any:
-        return SimpleNamespace(data=Pointer(PointerType(value.type.element_type), memref_data_pointer(value)))
+        return SimpleNamespace(data=Value(Type("!llvm.ptr<0>", value.type.element_type), memref_data_pointer(value)))
 
     return view
 
@@ -252,28 +238,23 @@ def _options() -> Any:
     return SimpleNamespace(top=lambda: options)
 
 
-_IR = {
-    "IntType": lambda bits: Type(f"i{bits}"), "FloatType": lambda: Type("f32"), "VoidType": lambda: None,
-    "VectorType": lambda element, count: Type(f"vector<{count}x{element.text}>"), "LiteralStructType": _structure,
-    "FunctionType": lambda result, _: result, "InlineAsm": _assembly, "Constant": Constant,
-}  # fmt: skip
-
-
-def _module(name: str, **names: Any) -> ModuleType:
-    made = ModuleType(name)
-    vars(made).update(names)
-    return made
-
-
 @functools.cache
 def modules() -> dict[str, ModuleType]:
     """By name the modules that the toolkit imports, of llvmlite and of Numba."""
     _build_named_tuples()
     _declare_dynamic_memory()
     names: dict[str, dict[str, Any]] = {
-        "llvmlite": {"ir": _module("llvmlite.ir", **_IR)}, "numba.core": {},
-        "numba.core.targetconfig": {"ConfigStack": _options}, "numba.cuda.cgutils": {"create_struct_proxy": _array},
-        "numba.cuda.extending": {"intrinsic": intrinsic},
+        "llvmlite.ir": {
+            "IntType": lambda bits: Type(f"i{bits}"), "FloatType": lambda: Type("f32"), "VoidType": lambda: None,
+            "VectorType": lambda element, count: Type(f"vector<{count}x{element.text}>"), "Constant": Value,
+            "LiteralStructType": lambda parts: Type(f"!llvm.struct<({', '.join(part.text for part in parts)})>"),
+            "FunctionType": lambda result, _: result, "InlineAsm": Assembly,
+        },
+        "llvmlite": {}, "numba.core": {}, "numba.core.targetconfig": {"ConfigStack": _options},
+        "numba.cuda.cgutils": {"create_struct_proxy": _array}, "numba.cuda.extending": {"intrinsic": intrinsic},
     }  # fmt: skip
-    made = {name: _module(name, **found) for name, found in names.items()}
+    made = {name: ModuleType(name) for name in names}
+    for name, module in made.items():
+        vars(module).update(names[name])
+    made["llvmlite"].ir = made["llvmlite.ir"]  # type: ignore[attr-defined]
     return {**made, "numba.cuda.cudadrv": cudadrv, "numba.cuda.cudadrv.error": cudadrv.error}

@@ -5,8 +5,6 @@ While a step is imported, the package stands in the place of ``numba``. Tried wi
 
 from __future__ import annotations
 
-import functools
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -55,7 +53,7 @@ class Record(msgspec.Struct, kw_only=True):
 def load(folder: Path) -> Record | None:
     """The record in a folder, if there is one. Raises schema.SchemaError."""
     path = folder / FILE
-    return schema.read(json.loads(path.read_text(encoding="utf-8")), Record) if path.exists() else None
+    return schema.read(store.read_json(path), Record) if path.exists() else None
 
 
 def steps() -> list[Step]:
@@ -70,10 +68,10 @@ def save(steps: Iterable[Step], folder: Path) -> Record:
         one = found[step.name] = Compiled(preset=problems.DEFAULT_PRESET[step.ladder])
         try:
             kernels = [summaries.recorded(*each) for each in _assembled(step, one.preset, None)]
+            by_name = {kernel["kernel"]: msgspec.convert(kernel, summaries.Kernel) for kernel in kernels}
+            one.kernels = list(by_name.values())
         except CompilerError as error:
-            kernels, one.reason = [], str(error)
-        by_name = {kernel["kernel"]: msgspec.convert(kernel, summaries.Kernel) for kernel in kernels}
-        one.kernels = list(by_name.values())
+            one.reason = str(error)
     made = Record(compiler=f"{PACKAGE} {version()}", steps=found)
     store.write_json(folder / FILE, msgspec.to_builtins(made))
     return made
@@ -95,23 +93,24 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
     version()
     from numba_cuda_mlir import cuda, tools
     from numba_cuda_mlir.descriptor import MLIRDispatcher
+    from numba_cuda_mlir.numba_cuda.typing.typeof import typeof
 
     found: dict[tuple[Any, ...], tuple[Launch, MachineCode]] = {}
 
     def launch(kernel: Any, given: Any, arguments: tuple[Any, ...]) -> None:
-        signature, told, name = tuple(map(_type, arguments)), kernel.targetoptions, kernel.py_func.__name__
+        signature = tuple(typeof(np.asarray(one) if isinstance(one, np.ndarray) else one) for one in arguments)
         if (kernel, signature) in found:
             return
+        function, told = kernel.py_func, kernel.targetoptions
         options = {name: told[name] for name in ("fastmath", "launch_bounds") if told[name]}
         text, _ = cuda.compile(
-            kernel.py_func, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
+            function, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
         )
         grid, block = ((one,) if isinstance(one, int) else tuple(one) for one in given[:2])
-        made = Launch(name, kernel, grid, block, None, given[3] if len(given) > 3 else 0)
+        made = Launch(function.__name__, kernel, grid, block, None, given[3] if len(given) > 3 else 0)
         found[kernel, signature] = made, codegen.machine_code(made, ARCHITECTURE, text)
 
-    problem = problems.preset(preset)
-    card = capture.Device(capture.MULTIPROCESSORS)
+    problem, card = problems.preset(preset), capture.Device()
     with (
         replaced(tools, _cached_cc=_CC),  # else it asks a driver, whatever it compiles for
         replaced(MLIRDispatcher, __getitem__=lambda self, given: lambda *arguments: launch(self, given, arguments)),
@@ -124,14 +123,9 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
         except codegen.ToolMissingError:
             raise
         except Exception as error:
-            raise CompilerError(_reason(error)) from None
+            said = [line for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
+            raise CompilerError(f"{type(error).__name__}: {' '.join(said[:2])[:200]}") from None
     return list(found.values())
-
-
-def _type(value: Any) -> Any:
-    from numba_cuda_mlir.numba_cuda.typing.typeof import typeof
-
-    return typeof(np.asarray(value) if isinstance(value, np.ndarray) else value)
 
 
 @contextmanager
@@ -139,27 +133,18 @@ def on_gpu() -> Iterator[None]:
     """While open, steps that are imported have this compiler's kernels, which take numba-cuda's device arrays: both
     use the GPU's one context. What steps call on the host stays numba-cuda's. Raises CompilerError."""
     version()
-    host = import_module("numba.cuda")
-    cuda = _taking_arrays(host)
-    try:
-        with _in_place_of_numba(cuda):
-            vars(cuda).update({name: getattr(host, name) for name in _HOST})
-            yield
-    except ModuleNotFoundError as error:
-        raise CompilerError(f"{PACKAGE}: {_reason(error)}") from None
-
-
-@functools.cache
-def _taking_arrays(host: Any) -> Any:
-    """The compiler's ``cuda``, whose kernels from now on know the types of numba-cuda's device arrays."""
     from numba_cuda_mlir import cuda
     from numba_cuda_mlir.numba_cuda.typing import typeof
+
+    host = import_module("numba.cuda")
 
     def type_of(array: Any, context: Any) -> Any:
         return typeof._typeof_cuda_array_interface(array.__cuda_array_interface__, context, array.dtype)
 
     typeof.typeof_impl.register(host.devicearray.DeviceNDArrayBase, type_of)
-    return cuda
+    with _in_place_of_numba(cuda):
+        vars(cuda).update({name: getattr(host, name) for name in _HOST})
+        yield
 
 
 @contextmanager
@@ -183,10 +168,3 @@ def _in_place_of_numba(cuda: Any) -> Iterator[None]:
         for name in [name for name in sys.modules if name.partition(".")[0] in _REPLACED]:
             del sys.modules[name]
         sys.modules.update(taken)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] in _REPLACED:
-        return f"a helper imports {error.name}, which this compiler lacks"
-    lines = [line for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:2])[:200]}"

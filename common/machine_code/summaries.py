@@ -1,23 +1,197 @@
-"""A kernel's summary, ready for JSON: resources, what fits a multiprocessor, what its hot loop consists of."""
+"""What a kernel became: its disassembly (SASS) read, and a summary, ready for JSON: resources, occupancy, hot loop.
+
+Instruction names are those of NVIDIA's CUDA Binary Utilities, "Instruction Set Reference" (7.5 to 12.0).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import linecache
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 from msgspec import Struct, field, to_builtins
 
 from common.catalog import catalog, limits
 from common.catalog.schema import Count, Extent, Name
-from common.machine_code import sass
 
 if TYPE_CHECKING:
     from common.machine_code import codegen
+
+MULTIPLY_LOOP = "multiply loop"
+LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
+# What an instruction is for. FFMA multiplies and adds; a float64 accumulator shows as DADD, as its product is still
+# float32. HMMA and IMMA do so for a whole warp, on tensor cores, HGMMA, IGMMA and QGMMA for four.
+_MEMBERS = {
+    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA IMMA IGMMA QGMMA IDP",
+    "shared load": "LDS LDSM",
+    "global load": "LDG LD LDGSTS UTMALDG",  # the last two copy from global to shared memory without a register
+    "local load": "LDL",
+    "constant load": "LDC ULDC LDCU",
+    "store": "STG STS STL ST RED REDG ATOM ATOMG ATOMS UTMASTG",
+    # MOV too: the assembler writes a move as IMAD.MOV at will
+    "integer and address": (
+        "IADD IADD2 IADD3 IADD32I IMAD IMUL IMUL32I ISCADD LEA LOP LOP3 LOP32I SHF SHL SHR ISETP ICMP IMNMX IABS FLO "
+        "BMSK BREV POPC SGXT PRMT VIADD VIADDMNMX VIMNMX VIMNMX3 MOV MOV32I SEL PLOP3 PSETP P2R R2P P2UR R2UR S2R "
+        "S2UR CS2R CS2UR LEPC UR2UP"
+    ),
+    "float": "FADD FADD2 FADD32I FMUL FMUL2 FMUL32I FSETP FSEL FMNMX FCHK",  # but for multiply-adds
+    "control": (
+        "BRA BRX BRXU JMP JMX CALL RET EXIT KILL BREAK BSSY BSYNC BMOV BAR UBAR WARPSYNC YIELD NANOSLEEP DEPBAR "
+        "LDGDEPBAR MEMBAR ERRBAR FENCE CCTL ACQBULK PREEXIT SYNCS WARPGROUP USETMAXREG UTMACMDFLUSH UCGABAR_ARV "
+        "UCGABAR_WAIT CGAERRBAR ELECT"
+    ),
+}
+CLASSES = (*_MEMBERS, "other")
+_CLASS = {name: what for what, names in _MEMBERS.items() for name in names.split()}
+
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_TARGET = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
+_LINE = re.compile(r'^\s*//## File "(.+?)", line (\d+)')
+_SECTION = re.compile(r"^\s*\.section\s")
+_INSTRUCTION = re.compile(
+    r"^\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+"
+    r"(?P<text>(?P<never>@!U?PT\s+)?(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<suffix>[.\w]*)[^;]*?)\s*;"
+)
+_NAME = re.compile(r"\$?_Z\w+")  # a function's, in which Numba counts what it has compiled
+# rows, columns and depth; by how many threads
+_MATRIX = re.compile(r"[HI]MMA\.(16|8)(8)(32|16|8|4)|[HIQ]GMMA\.(64)x(\d+)x(\d+)")
+_TOGETHER = {"HMMA": 32, "IMMA": 32, "HGMMA": 128, "IGMMA": 128, "QGMMA": 128}
+_BOXES = ("UTMALDG", "UTMASTG")  # move as much as their tensor map says
+_LDSM_WIDTHS = {"2": 64, "4": 128}  # by the number of matrices, a word of each
+_WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
+
+
+class Instruction(NamedTuple):
+    """A machine instruction: the bits that it moves for each thread, its text with predicate and operands, its line,
+    0 where none is known. The ``name`` of one that multiplies matrices has their extents, ``"HMMA.16816"``, that of
+    one which is never done its predicate, ``"@!PT LDS"`` (PT is always true): its class is other."""
+
+    address: int
+    name: str
+    width: int
+    text: str
+    file: str = ""
+    line: int = 0
+
+    @property
+    def kind(self) -> str:
+        return classify(self.name)
+
+
+class Listing(NamedTuple):
+    """A kernel's instructions without padding, and its loops: index ranges from a label to the jump back to it.
+    ``digest`` is of all instructions, whatever their lines and functions are called."""
+
+    instructions: tuple[Instruction, ...]
+    loops: tuple[tuple[int, int], ...]
+    digest: str = ""
+
+
+def parse(listing: str) -> Listing:
+    """Read what ``nvdisasm -c`` (with ``-g`` for source lines) prints."""
+    found: list[Instruction] = []
+    texts: list[str] = []
+    labels: dict[str, int] = {}
+    loops: list[tuple[int, int]] = []
+    file, number = "", 0
+    for line in listing.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(found)
+        elif source := _LINE.match(line):
+            file, number = unquote(source[1]), int(source[2])
+        elif _SECTION.match(line):
+            file, number = "", 0
+        elif match := _INSTRUCTION.match(line):
+            texts.append(_NAME.sub("_", match["text"]))
+            target = None if match["never"] else _TARGET.search(line)
+            start = labels.get(target[1]) if target else None
+            if match["name"] == "NOP" or start == len(found):  # the end is filled by a jump to itself
+                continue
+            if start is not None:
+                loops.append((start, len(found) + 1))
+            found.append(_instruction(match, file, number))
+    return Listing(tuple(found), tuple(loops), hashlib.sha256("\n".join(texts).encode()).hexdigest())
+
+
+def _instruction(match: re.Match[str], file: str, line: int) -> Instruction:
+    name, suffixes = match["name"], match["suffix"].strip(".").split(".")
+    known = _LDSM_WIDTHS if name == "LDSM" else _WIDTHS
+    width = next((known[suffix] for suffix in suffixes if suffix in known), 32)
+    if match["never"]:  # ptxas puts such loads before some copies
+        name = f"@!PT {name}"
+    elif name in _TOGETHER:
+        name = f"{name}.{suffixes[0]}"
+    return Instruction(int(match["address"], 16), name, width, " ".join(match["text"].split()), file, line)
+
+
+def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
+    """Where the kernel's time goes: the innermost ``"multiply loop"`` with most multiply-adds; without one the
+    longest innermost ``"loop"``; without any, or if something multiplies outside of them, the whole ``"kernel"``."""
+
+    def work(span: tuple[int, int]) -> int:
+        return multiply_adds(names(listing.instructions[slice(*span)]))
+
+    def innermost(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [a for a in spans if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in spans)]
+
+    whole = (0, len(listing.instructions))
+    if multiplying := innermost([span for span in listing.loops if work(span)]):
+        return MULTIPLY_LOOP, max(multiplying, key=work)
+    if listing.loops and not work(whole):
+        return "loop", max(innermost(listing.loops), key=lambda span: span[1] - span[0])
+    return "kernel", whole
+
+
+def classify(name: str) -> str:
+    """The class of an instruction name such as ``"LDS"``; uniform instructions (U...) count as their plain form."""
+    name = name.partition(".")[0]
+    return _CLASS.get(name) or _CLASS.get(name.removeprefix("U"), "other")
+
+
+def names(instructions: Iterable[Instruction]) -> dict[str, int]:
+    """How often each name occurs, the most frequent first."""
+    return dict(Counter(instruction.name for instruction in instructions).most_common())
+
+
+def mix(counts: dict[str, int]) -> dict[str, int]:
+    """Instructions of each of CLASSES that occurs, from counts by name."""
+    total: Counter[str] = Counter()
+    for name, count in counts.items():
+        total[classify(name)] += count
+    return {what: total[what] for what in CLASSES if total[what]}
+
+
+def multiply_adds(counts: dict[str, int]) -> int:
+    """Multiply-adds of a thread's instructions, counted by name: FFMA2 does two, IDP four, HMMA.16816 64."""
+
+    def each(name: str) -> int:
+        matrix = _MATRIX.fullmatch(name)
+        if matrix is None:
+            return {"FFMA2": 2, "IDP": 4}.get(name, 1)
+        return math.prod(int(extent) for extent in matrix.groups() if extent) // _TOGETHER[name.partition(".")[0]]
+
+    return sum(count * each(name) for name, count in counts.items() if classify(name) == "multiply-add")
+
+
+def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
+    """Accesses of each class of loads and stores, by width in bits."""
+    counts = Counter((one.kind, one.width) for one in instructions if one.name not in _BOXES)
+    found: dict[str, dict[str, int]] = {}
+    for what, bits in sorted(counts, key=lambda each: (CLASSES.index(each[0]), each[1])):
+        if what in LOADS_AND_STORES:
+            found.setdefault(what, {})[str(bits)] = counts[what, bits]
+    return found
+
+
+# --- a kernel of a record ---
 
 
 class Line(Struct, kw_only=True):
@@ -28,7 +202,7 @@ class Line(Struct, kw_only=True):
 
 
 class Hot(Struct, kw_only=True):
-    """A kernel's hot loop: what it is (:func:`sass.hot_span`), its accesses by class and width, its source lines."""
+    """A kernel's hot loop: what it is (:func:`hot_span`), its accesses by class and width, its source lines."""
 
     what: str = ""
     widths: dict[str, dict[str, Count]] = field(default_factory=dict)
@@ -53,14 +227,12 @@ class Kernel(Struct, kw_only=True, omit_defaults=True):
 
 # --- as commands show it ---
 
-_place = attrgetter("file", "line")  # of an instruction
-
 Summary = dict[str, Any]
 """A kernel for one architecture as it was launched, ready for JSON: the fields of a :class:`Kernel`, and
 
 ``float64``  lines of its PTX that compute in float64
 ``grid`` and ``block``, its ``threads``, and ``dynamic_shared_bytes``, as the launch asks for them
-``hot``      :meth:`HotLoop.figures`, and what became of its source ``lines``, in ``groups`` in program order
+``hot``      a :class:`HotLoop`'s figures, and what became of its source ``lines``, in ``groups`` in program order
 ``traffic``  figures of its memory traffic, if it was traced
 ``text``     its PTX, then there is little else, or its machine code
 """
@@ -70,54 +242,34 @@ SourceLine = dict[str, Any]
 its instructions in all and by class, or with neighbouring ``instructions``, each with its address and text."""
 
 
-@dataclass(frozen=True)
 class HotLoop:
-    """Where a kernel's time goes (:func:`sass.hot_span`): instructions by name, accesses by class and bits."""
+    """Where a kernel's time goes (:func:`hot_span`): instructions by name, accesses by class and bits. ``figures``:
+    what a summary says of it; ``useful``: the share of multiply-adds; ``as_single_loads``: that share if nothing but
+    multiply-adds and one load for each float from shared memory counted, as in a count by hand of the source line."""
 
-    what: str
-    instructions: dict[str, int]
-    widths: dict[str, dict[str, int]]
+    def __init__(self, what: str, instructions: dict[str, int], widths: dict[str, dict[str, int]]) -> None:
+        self.what, self.total = what, sum(instructions.values())
+        self.multiply_adds = fma = multiply_adds(instructions)
+        self.mix = mix(instructions)
+        shared = self.mix.get("shared load", 0)
+        floats = sum(int(bits) * count for bits, count in widths.get("shared load", {}).items()) / 32
+        self.useful = round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
+        self.fma_per_shared_load = round(fma / shared, 3) if shared and fma else None
+        self.floats_per_fma = round(floats / fma, 3) if fma else None
+        self.as_single_loads = round(fma / (fma + floats), 4) if fma and floats else None
+        self.widths = widths
+        self.figures = dict(vars(self))
+        self.instructions, self.multiplies = instructions, what == MULTIPLY_LOOP and fma > 0
 
     @classmethod
     def of(cls, code: codegen.MachineCode) -> HotLoop:
-        what, span = sass.hot_span(code.listing)
+        what, span = hot_span(code.listing)
         loop = code.listing.instructions[slice(*span)]
-        return cls(what, sass.names(loop), sass.widths(loop))
+        return cls(what, names(loop), widths(loop))
 
     @classmethod
     def recorded(cls, kernel: Kernel) -> HotLoop:
         return cls(kernel.hot.what, kernel.loop, kernel.hot.widths)
-
-    @property
-    def total(self) -> int:
-        return sum(self.instructions.values())
-
-    @property
-    def multiply_adds(self) -> int:
-        return sass.multiply_adds(self.instructions)
-
-    @property
-    def multiplies(self) -> bool:
-        return self.what == sass.MULTIPLY_LOOP and self.multiply_adds > 0
-
-    @property
-    def mix(self) -> dict[str, int]:
-        return sass.mix(self.instructions)
-
-    @property
-    def useful(self) -> float:
-        """The share of multiply-adds among all instructions, from 0 to 1."""
-        return round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
-
-    @property
-    def shared_floats(self) -> float:
-        """32-bit words read from shared memory."""
-        return sum(int(bits) * count for bits, count in self.widths.get("shared load", {}).items()) / 32
-
-    @property
-    def floats_per_multiply_add(self) -> float | None:
-        """Those words for each multiply-add; None where nothing multiplies."""
-        return round(self.shared_floats / self.multiply_adds, 3) if self.multiply_adds else None
 
     def count(self, *names: str) -> int:
         return sum(self.instructions.get(name, 0) for name in names)
@@ -126,37 +278,23 @@ class HotLoop:
         """So many (default: all instructions) for each multiply-add of the multiply loop; None without one."""
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
-    def figures(self) -> dict[str, Any]:
-        """What a summary says of it. ``as_single_loads``: ``useful`` if nothing but multiply-adds and one load for
-        each float from shared memory counted, as in a count by hand of the source line."""
-        fma, floats, shared = self.multiply_adds, self.shared_floats, self.mix.get("shared load", 0)
-        return {
-            "what": self.what,
-            "total": self.total,
-            "multiply_adds": fma,
-            "mix": self.mix,
-            "useful": self.useful,
-            "fma_per_shared_load": round(fma / shared, 3) if shared and fma else None,
-            "floats_per_fma": self.floats_per_multiply_add,
-            "as_single_loads": round(fma / (fma + floats), 4) if fma and floats else None,
-            "widths": self.widths,
-        }
-
 
 def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
     shared = code.shared_bytes + launch.dynamic_shared_bytes
-    fits = limits.occupancy(code.architecture, launch.threads, code.registers, shared)
-    _, span = sass.hot_span(code.listing)
+    _, span = hot_span(code.listing)
     loop = code.listing.instructions[slice(*span)]
+    lines = [
+        {**line, "total": len(mine), "mix": mix(names(mine))} for line, mine in _by_line(sorted(loop, key=_PLACE))
+    ]
     return {
-        **{name: value for name, value in vars(code).items() if name not in ("listing", "digest")},
+        **{name: value for name, value in vars(code).items() if name != "listing"},
         "grid": list(launch.grid),
         "block": list(launch.block),
         "threads": launch.threads,
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
-        "occupancy": to_builtins(fits),
-        "instructions": sass.names(code.listing.instructions),
-        "hot": {**HotLoop.of(code).figures(), "lines": _by_line(loop), "groups": _groups(loop)},
+        "occupancy": to_builtins(limits.occupancy(code.architecture, launch.threads, code.registers, shared)),
+        "instructions": names(code.listing.instructions),
+        "hot": {**HotLoop.of(code).figures, "lines": lines, "groups": _groups(loop)},
     }
 
 
@@ -172,31 +310,27 @@ def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
 
 def whole(code: codegen.MachineCode) -> list[SourceLine]:
     """All of a kernel's instructions, in groups of one source line; ``hot`` marks those of the hot loop."""
-    what, (start, stop) = sass.hot_span(code.listing)
+    what, (start, stop) = hot_span(code.listing)
     found = code.listing.instructions
     parts = (found[:start], False), (found[start:stop], what != "kernel"), (found[stop:], False)
     return [{**group, "hot": hot} for part, hot in parts for group in _groups(part)]
 
 
-def _source_line(file: str, line: int) -> SourceLine:
-    if not line:
-        return {"file": "", "line": 0, "text": ""}
-    path = Path(file)
-    shown = path.relative_to(catalog.ROOT).as_posix() if path.is_relative_to(catalog.ROOT) else path.name
-    return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
+_PLACE = attrgetter("file", "line")  # of an instruction
 
 
-def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
-    """Source lines in the order of the source, and how many instructions of which class each became."""
-    lines = [(place, list(mine)) for place, mine in groupby(sorted(instructions, key=_place), _place)]
-    return [{**_source_line(*at), "total": len(mine), "mix": sass.mix(sass.names(mine))} for at, mine in lines]
+def _by_line(instructions: Iterable[Instruction]) -> Iterator[tuple[SourceLine, list[Instruction]]]:
+    """Neighbouring instructions of one source line."""
+    for (file, line), mine in groupby(instructions, _PLACE):
+        path = Path(file)
+        shown = path.relative_to(catalog.ROOT).as_posix() if path.is_relative_to(catalog.ROOT) else path.name
+        yield {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}, list(mine)
 
 
-def _groups(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
-    """Neighbouring instructions of one source line, in program order."""
+def _groups(instructions: Iterable[Instruction]) -> list[SourceLine]:
     return [
-        {**_source_line(*place), "instructions": [(f"{one.address:04x}", one.text) for one in mine]}
-        for place, mine in groupby(instructions, _place)
+        {**line, "instructions": [(f"{one.address:04x}", one.text) for one in mine]}
+        for line, mine in _by_line(instructions)
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import DEFAULT_PRESET
-from common.machine_code import sass
+from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
@@ -130,7 +130,7 @@ def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
         return None
     hot, fits = HotLoop.recorded(kernel), kernel.occupancy
     name, _, bits = key.replace("_", " ").partition(".")
-    if name in sass.CLASSES:
+    if name in summaries.CLASSES:
         return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
     if key == "limits":
         return " and ".join(fits.limited_by)
@@ -138,7 +138,7 @@ def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
         "registers": (kernel.registers, ""), "threads": (math.prod(kernel.block), ""),
         "occupancy": (100 * fits.fraction, ".3g"), "warps": (fits.warps, ""), "blocks": (fits.blocks, ""),
         "total": (hot.total, ""), "multiply_adds": (hot.multiply_adds, ""), "useful": (100 * hot.useful, ".0f"),
-        "floats_per_fma": (hot.floats_per_multiply_add or 0, ".3g"),
+        "floats_per_fma": (hot.floats_per_fma or 0, ".3g"),
     }  # fmt: skip
     if key not in known:
         raise ValueError(f"kernel: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")

@@ -15,7 +15,7 @@ from rich.text import Text
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.machine_code import sass
+from common.machine_code import summaries
 from common.machine_code.summaries import SourceLine, Summary
 from common.records import current, entries, records
 from common.records.entries import Agreement, Counted, Point, Row, StepRow
@@ -116,7 +116,7 @@ def title(step: str, kernel: Summary) -> str:
 def _told(kernel: Summary) -> dict[str, str]:
     """What tables say of a kernel, by title."""
     hot, fits = kernel["hot"], kernel["occupancy"]
-    shares = {what: hot["mix"].get(what, 0) for what in sass.CLASSES}
+    shares = {what: hot["mix"].get(what, 0) for what in summaries.CLASSES}
     return {
         "grid": " x ".join(map(str, kernel["grid"])),
         "block": " x ".join(map(str, kernel["block"])),
@@ -143,7 +143,7 @@ def side_by_side(found: list[tuple[str, Summary]]) -> Table:
     """What kernels take, and what the instructions of their hot loops are for: one column each."""
     told = [_told(kernel) for _, kernel in found]
     present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
-    names = [name for name in told[0] if name not in sass.CLASSES or name in present]
+    names = [name for name in told[0] if name not in summaries.CLASSES or name in present]
     header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
     body = [["  " * (name == "limited by") + name, *(one[name] for one in told)] for name in names]
     return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")

@@ -1,13 +1,17 @@
 """Runs a Numba CUDA program without a GPU: its kernels in the tracer, its host code as it is. Numba compiles each
 kernel for the arguments of its launches: what it refuses is refused here, too, and its types say where float64 comes
-in. What the tracer does not know ends the program, and is said."""
+in. What the tracer does not know ends the program, and is said. What the program finds in ``numba.cuda`` does
+everything at once and in order, on the CPU; nothing is timed."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import inspect
+import itertools
 import linecache
+import math
 import os
 import re
 import runpy
@@ -16,9 +20,9 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +35,23 @@ from common.machine_code import capture
 from common.machine_code.capture import replaced
 from common.run import stages
 from common.run.messages import Status
-from common.trace import host
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
-from common.trace.state import Launch, MistakeError, TraceError
-from common.trace.trace import Tracer
+from common.trace.state import MistakeError, TraceError
+from common.trace.trace import DeviceArray, Tracer, allocate, launch_of
 from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
-_ARCHITECTURE = (9, 0)
 _OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"}
-_ENDLESS = "goes on for more than"
 
 
-class UnknownError(BaseException):
-    """The tracer does not know what the program does; no ``except Exception`` of the program hides it."""
+class EndError(BaseException):
+    """The program ends: the tracer does not know what it does, or it was to stop at the first fault. No
+    ``except Exception`` of the program hides it."""
 
 
-class StoppedError(BaseException):
-    """A launch has faults, and the program was to stop at the first."""
+class HostError(AttributeError):
+    """The program asks the driver or the GPU for what the tracer does not have."""
 
 
 class Program:
@@ -63,20 +65,31 @@ class Program:
         self.unknown: list[str] = []
         self.faults: list[Fault] = []
         self._launched: dict[Any, Any] = {}  # kernels, by their functions
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # programs may have threads
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
         """Meanwhile the program's kernels, arrays and streams are the tracer's."""
-        from numba.cuda.dispatcher import CUDADispatcher
+        from numba import cuda
+        from numba.cuda import api, dispatcher, vectorizers
+        from numba.cuda.cudadrv import devices
 
         with (
-            host.in_place(self.notes),
-            capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
+            capture.no_device() as gpu, replaced(cuda, **_functions(gpu)), _under_the_successor_s_name(),
+            capture.launches(lambda *given, **named: self.launch(*given, **named)),
             replaced(
-                CUDADispatcher, specialize=lambda kernel, *_: kernel,
-                compile=lambda kernel, types: self.compile(kernel, types),
-                get_max_threads_per_block=lambda *_: 1024,
+                dispatcher.CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
+                get_max_threads_per_block=lambda *_: limits.MAX_THREADS_PER_BLOCK,
+            ),
+            replaced(
+                DeviceArray, said=self.notes, __cuda_ndarray__=True, __cuda_array_interface__=property(_interface)
+            ),
+            replaced(dispatcher, get_context=lambda *_: gpu), replaced(api, current_context=lambda *_: gpu),
+            replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
+            replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
+            replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
+            replaced(
+                vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=_spread, _broadcast_add_axis=_spread
             ),
         ):  # fmt: skip
             yield
@@ -91,37 +104,36 @@ class Program:
         if types not in kernel.overloads:
             options = {name: bool(kernel.targetoptions.get(name)) for name in ("debug", "lineinfo", "fastmath")}
             with stages.stage(stages.COMPILE):
-                typed = compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
+                typed = compile_cuda(kernel.py_func, void, types, cc=capture.Device.compute_capability, **options)
             kernel.overloads[types] = Compiled(typed)
         return kernel.overloads[types]
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
-        kernel, grid, block = launched.dispatcher, launched.griddim, launched.blockdim
-        function, asked, bounds = kernel.py_func, kernel.targetoptions, capture.bounds(kernel)
-        limits.require_kernel(function.__name__, bool(asked.get("device")), grid, named)
-        for option in ("extensions", "link"):
-            if asked.get(option):
-                raise self.lacking(f"{function.__name__}: {option}=... of cuda.jit is not known to the tracer")
-        with self._lock:  # programs may have threads
-            given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
-            limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
+        launch, kernel = launch_of(launched, arguments, named), launched.dispatcher
+        function, asked = launch.function, kernel.targetoptions
+        if asked.get("extensions"):
+            self.unknown.append(f"{function.__name__}: extensions=... of cuda.jit is not known to the tracer")
+            raise EndError
+        with self._lock:
+            launch = replace(launch, arguments=self._fitted(kernel, tuple(map(_plain, arguments))))
             ledger = self.tracer.ledgers.get(function)
             self.tracer.recording = ledger is None or len(ledger.launches) < _RECORDED
             self._launched[function] = kernel
-            launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
             try:
                 with stages.stage(stages.KERNEL):
                     self.tracer.run(launch, alone=_waits(function))
             except TraceError as error:
-                if not isinstance(error, MistakeError) or _ENDLESS not in str(error):  # Numba has compiled it
-                    raise self.lacking(str(error)) from error
+                endless = isinstance(error, MistakeError) and "goes on for more than" in str(error)
+                if not endless:  # another mistake is none, as Numba has compiled it
+                    self.unknown.append(str(error))
+                    raise EndError from error
                 self.stop = True
             finally:
                 self._print(function)
             if asked.get("debug"):  # then the host is told what the first thread raises
                 self._raise(function)
             if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
-                raise StoppedError
+                raise EndError
 
     def _raise(self, function: Any) -> None:
         faults = self.tracer.ledgers[function].faults
@@ -131,10 +143,6 @@ class Program:
             name, text = (said[1], said[2] or "") if said else ("RuntimeError", "")
             kind = getattr(builtins, name, None) or function.__globals__.get(name, RuntimeError)
             raise kind(f"tid={list(fault.thread or ())} ctaid={list(fault.block or ())}: {text}")
-
-    def lacking(self, text: str) -> UnknownError:
-        self.unknown.append(text)
-        return UnknownError(text)
 
     def _fitted(self, kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments as the signature has them that suits them best; raises TypeError as Numba does."""
@@ -158,12 +166,11 @@ class Program:
 
     def _print(self, function: Any) -> None:
         ledger = self.tracer.ledgers.get(function)
-        if ledger is not None and ledger.prints:
+        if ledger and ledger.prints:
             print(*ledger.printed, sep="\n")
             if more := ledger.prints - len(ledger.printed):
                 print(f"... {more:,} more lines of {function.__name__}")
-            ledger.printed.clear()
-            ledger.prints = 0
+            ledger.printed, ledger.prints = [], 0
 
     def kernels(self) -> list[TracedKernel]:
         found = self.tracer.reports()
@@ -181,8 +188,7 @@ class Program:
 
 class Compiled:
     def __init__(self, typed: Any) -> None:
-        self.typed = typed
-        self.signature, self.entry_point = typed.signature, typed.entry_point
+        self.typed, self.signature, self.entry_point = typed, typed.signature, typed.entry_point
 
     def max_cooperative_grid_blocks(self, blockdim: Any, dynsmemsize: int = 0) -> int:
         threads = int(np.prod(blockdim))
@@ -217,7 +223,7 @@ def _plain(argument: Any) -> Any:
 
     argument = argument.value if isinstance(argument, ArgHint) else argument
     foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
-    return host.as_cuda_array(argument) if foreign else argument
+    return as_cuda_array(argument) if foreign else argument
 
 
 def _as_type(argument: Any, kind: Any) -> Any:
@@ -263,10 +269,9 @@ def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
     """Run a program's file as the main program, with these words as its arguments; what came of it."""
     program = Program(stop, kept)
-    found = [str(path.parent), *sys.path]
-    with replaced(sys, argv=[str(path), *words], path=found), program.standing_in():
+    with replaced(sys, argv=[str(path), *words], path=[str(path.parent), *sys.path]), program.standing_in():
         try:
-            with suppress(UnknownError, StoppedError):
+            with suppress(EndError):
                 runpy.run_path(str(path), run_name="__main__")
         except SystemExit as end:
             if end.code not in (None, 0):
@@ -286,22 +291,144 @@ def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> Scri
 def _ended(error: BaseException, path: Path, program: Program) -> None:
     """The program raised what it does not catch: its fault, or what the tracer does not know."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
-    line = own[-1].lineno if own else getattr(error, "lineno", None)
+    own = [at for at, one in enumerate(frames) if os.path.realpath(one.filename) == os.path.realpath(path)]
+    line = frames[own[-1]].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt)
-    ours = host.Array | host.Gpu | host.Stream | host.Event | Compiled
+    lacking = isinstance(error, HostError | ImportError | KeyboardInterrupt)
+    ours = DeviceArray | capture.Device | Stream | Compiled
     if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
     # from Numba's compiler, or of a launch that no GPU takes
     compiled = "NumbaError" in kinds or isinstance(error, limits.LaunchLimitError)
     compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
-    known = errors.of_error(error, path) if compiled else None
-    if known is not None:
-        program.faults.append(replace(known, line=known.line or line))
-        return
-    kind = "not-compiled" if compiled else "uncaught"
-    program.faults.append(Fault(kind, cut(text, 600), line, cut(linecache.getline(str(path), line or 0).strip())))
-    traceback.print_exception(error, limit=(frames.index(own[0]) if own else 0) - len(frames))
+    fault = errors.of_error(error, path) if compiled else None
+    if fault is None:
+        code = cut(linecache.getline(str(path), line or 0).strip())
+        fault = Fault("not-compiled" if compiled else "uncaught", cut(text, 600), line, code)
+        traceback.print_exception(error, limit=(own[0] if own else 0) - len(frames))
+    program.faults.append(replace(fault, line=fault.line or line))
+
+
+# --- what the program finds in numba.cuda ---
+
+
+def _interface(array: DeviceArray) -> dict[str, Any]:
+    """``__cuda_array_interface__``, with the array itself: no address leads back to it."""
+    return {**array.__array_interface__, "version": 3, "strides": array.strides, "stream": None, "held": array}
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> Any:
+    """The array whose interface an object gives, if it is one of the tracer's; raises HostError for any other."""
+    given = getattr(obj, "__cuda_array_interface__", {})
+    if isinstance(given.get("held"), DeviceArray):
+        return given["held"]
+    raise HostError(f"a {type(obj).__name__} lies in no memory that the tracer knows")
+
+
+class Stream:
+    """A stream, or an event: whatever was asked for is done."""
+
+    handle = 0
+
+    def __int__(self) -> int:
+        return 0
+
+    def synchronize(self, *_: Any) -> None:
+        pass
+
+    record = wait = synchronize
+
+    def auto_synchronize(self) -> Any:
+        return nullcontext(self)
+
+    def add_callback(self, callback: Any, arg: Any = None) -> None:
+        callback(self, 0, arg)
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        DeviceArray.said.add("no kernel was timed: cuda.event_elapsed_time gives nan here")
+        return math.nan
+
+
+def _reduction(functor: Any) -> Any:
+    """``cuda.reduce``: the function is applied to one element after the other."""
+    function = getattr(functor, "py_func", functor)
+
+    def reduced(arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
+        if arr.ndim != 1:
+            raise TypeError("only support 1D array")
+        values = np.array(arr[:size])
+        with np.errstate(all="ignore"):
+            total = values.dtype.type(reduce(function, values, values.dtype.type(init)))
+        if res is None or not len(values):
+            return total
+        res[:1].copy_to_device(np.array([total], values.dtype))
+        return None
+
+    return reduced
+
+
+_numbers, _exec = itertools.count(), exec
+
+
+def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
+    """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
+    if isinstance(source, str):
+        file = f"<text that is executed, {next(_numbers)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        source = compile(source, file, "exec", dont_inherit=True)
+    frame = sys._getframe(1)
+    scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
+    _exec(source, scope, names, **options)
+    for name, made in list(scope.items()) if "__core__" in scope and "__cuda__" in scope else ():
+        if name.startswith(("__vectorized_", "__gufunc_")):  # by vectorize: lines are told of the user's function
+            made.home = scope["__core__"].py_func.__code__.co_filename
+
+
+def _spread(self: Any, array: Any, shape: Any) -> Any:
+    """An argument of an element-wise function, as if it had this shape."""
+    return np.broadcast_to(array, shape, subok=True)
+
+
+@contextmanager
+def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
+    made = [allocate(array.shape, array.dtype, array) for array in arrays]
+    yield made[0] if len(made) == 1 else made
+    for array, held in zip(arrays, made, strict=True):
+        np.copyto(array, np.asarray(held))
+
+
+@contextmanager
+def _under_the_successor_s_name() -> Iterator[None]:
+    """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
+    for name in ("random", "libdevice", "extending"):
+        importlib.import_module(f"numba.cuda.{name}")
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "numba_cuda_mlir"}
+    numba = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "numba"}
+    added = {f"numba_cuda_mlir{name[5:]}": module for name, module in numba.items()}
+    sys.modules.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def _functions(gpu: capture.Device) -> dict[str, Any]:
+    """Those of ``numba.cuda`` that would ask the driver."""
+    stream = Stream()
+    nothing = lambda *_, **__: None  # noqa: E731
+    return {
+        **capture.arrays(allocate), "mapped": _mapped, "as_cuda_array": as_cuda_array, "gpus": gpu,
+        **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
+        "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
+        "event_elapsed_time": lambda start, end: start.elapsed_time(end), "cuda_error": nothing,
+        "profile_start": nothing, "profile_stop": nothing, "profiling": nullcontext,
+        "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None,
+        "reduce": _reduction, "Reduce": _reduction,
+    }  # fmt: skip

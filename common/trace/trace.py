@@ -7,46 +7,42 @@ import atexit
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from common.catalog import catalog, device, inputs, lessontext, limits
 from common.catalog.catalog import Step
-from common.catalog.limits import require_kernel, require_launch
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.explain.faults import Fault
 from common.machine_code import capture
-from common.machine_code.capture import BoundStep, HostArray
+from common.machine_code.capture import BoundStep, HostArray, replaced
 from common.run import isolate
 from common.run.messages import at
 from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.executor import Argument, Executor, Order
 from common.trace.hopper.tma import Map
-from common.trace.memory import Global, Records, poison, poisoned
+from common.trace.memory import Global, Records, poison
 from common.trace.messages import Point, Traced, TracedKernel
-from common.trace.state import Launch as Launch
-from common.trace.state import TraceError
+from common.trace.state import Launch, TraceError
 from common.trace.views import View, of_device
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge.
-SHAPES: dict[str, tuple[Problem, ...]] = {
+_OF_A_FORM: dict[str, tuple[Problem, ...]] = {
     "gemm": (Gemm(M=384, N=384, K=256),),
-    "conv2d": (
-        Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5),
-        Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5),
-    ),
+    "conv2d": (Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5), Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5)),
     "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
 }
-for _ladder in [name for name in LADDERS if name not in SHAPES]:
-    _like = SHAPES.get(LADDERS[_ladder].form, SHAPES["conv3d"])
-    SHAPES[_ladder] = tuple(on_ladder(_ladder, problem) for problem in _like)
+SHAPES = {
+    ladder: tuple(on_ladder(ladder, problem) for problem in _OF_A_FORM.get(kind.form, _OF_A_FORM["conv3d"]))
+    for ladder, kind in LADDERS.items()
+}
 
 SECONDS = 120.0  # for one trace in a child process
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
@@ -64,12 +60,25 @@ def shapes(step: Step) -> tuple[Problem, ...]:
 
 
 class DeviceArray(HostArray):
-    """Stands in for a device array. ``storage`` is the allocation that it, or what it is a view of, was made with."""
+    """Stands in for a device array. ``storage`` is the allocation that it, or what it is a view of, was made with;
+    ``said``: what the user must know of copies to the host."""
 
     storage: Global | None
+    said: ClassVar[set[str]] = set()
 
     def __array_finalize__(self, other: Any) -> None:
         self.storage = getattr(other, "storage", None)
+
+    def split(self, section: int, stream: Any = 0) -> Iterator[Any]:
+        return (self[begin : begin + section] for begin in range(0, self.size, section))
+
+    def copy_to_host(self, ary: Any = None, stream: Any = None) -> Any:
+        written = getattr(self.storage, "written", None)
+        if written is not None and self.size == len(written) and not written.all():
+            missing = np.flatnonzero(~written)
+            first = f"{len(missing)} of {len(written)} elements, the first at {int(missing[0])}"
+            self.said.add(f"a copy to the host holds elements that nothing has written: {first}")
+        return super().copy_to_host(ary, stream)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         np.asarray(self)[index] = np.asarray(value)
@@ -77,27 +86,28 @@ class DeviceArray(HostArray):
 
     def poison(self) -> None:
         """From now on nothing has written here: what a launch reads before it writes it is at fault."""
-        values = np.asarray(self)
-        values[...] = poisoned(1, values.dtype)[0]
+        poison(np.asarray(self))
         if self.storage is not None and self.storage.written is None:
             self.storage.written = np.ones(len(self.storage.data), np.bool_)
         self._mark((), False)
 
     def _mark(self, index: Any, written: bool) -> None:
-        if self.storage is not None and self.storage.written is not None:
-            if self.dtype.itemsize != self.storage.dtype.itemsize:  # a view as another type
-                first, end = (at - self.storage.address for at in np.lib.array_utils.byte_bounds(np.asarray(self)))
-                size = self.storage.dtype.itemsize
-                self.storage.written[first // size : -(-end // size)] = written
-                return
-            start = (self.__array_interface__["data"][0] - self.storage.address) // self.dtype.itemsize
-            steps = tuple(stride // self.dtype.itemsize for stride in self.strides)
-            flags = np.lib.stride_tricks.as_strided(self.storage.written[start:], self.shape, steps)
-            flags[index] = written
+        if self.storage is None or self.storage.written is None:
+            return
+        flags, size = self.storage.written, self.storage.dtype.itemsize
+        if self.dtype.itemsize != size:  # a view as another type
+            first, end = (at - self.storage.address for at in np.lib.array_utils.byte_bounds(np.asarray(self)))
+            flags[first // size : -(-end // size)] = written
+            return
+        start = (self.__array_interface__["data"][0] - self.storage.address) // size
+        steps = tuple(stride // size for stride in self.strides)
+        np.lib.stride_tricks.as_strided(flags[start:], self.shape, steps)[index] = written
 
 
-def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C", of: Any = DeviceArray) -> Any:
-    """Device memory, of this class of arrays, that holds ``values``, or what nobody has written."""
+def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> Any:
+    """Device memory that holds ``values``, or what nobody has written; values that lie there are it."""
+    if isinstance(values, DeviceArray):
+        return values
     shape = tuple(map(int, shape)) if isinstance(shape, Iterable) else (int(shape),)
     kind, count = np.dtype(dtype), math.prod(shape)
     raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
@@ -108,7 +118,7 @@ def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C", of: A
         poison(data)
     else:
         data[:] = np.asarray(values, kind).ravel(order)
-    array = data.reshape(shape, order=order).view(of)
+    array = data.reshape(shape, order=order).view(DeviceArray)
     make = Records if kind.names else Global
     array.storage = make(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
     return array
@@ -125,7 +135,7 @@ def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argu
         return np.float64(value) if isinstance(value, float) else value
     view = of_device(value, name)
     if view is None:
-        copied = allocate(value.shape, value.dtype, value)
+        copied = allocate(value.shape, value.dtype, np.asarray(value))
         back.append((value, copied))
         view = of_device(copied, name)
         assert view is not None  # it lies in the device's memory
@@ -220,8 +230,8 @@ class Tracer:
         if executor.cooperative:
             blocks, at_once = None, math.prod(launch.grid)
             architecture, threads = device.played() or device.USUAL_CARD, math.prod(launch.block)
-            each = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks
-            if at_once > (most := each * self.multiprocessors):
+            most = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks * self.multiprocessors
+            if at_once > most:
                 said = f"a barrier of the whole grid needs all {at_once} blocks resident at once"
                 raise limits.LaunchLimitError(f"{said}: {self.multiprocessors} multiprocessors hold at most {most}")
         executor.run(arguments, blocks, at_once, self.order)
@@ -237,16 +247,14 @@ def run(
     ``recording``: see :class:`Tracer`. Raises TraceError for what the tracer does not know."""
     tracer = Tracer(order, recording)
     options = tracer.options = messages.TraceOptions(**asked)
-    block, tile = options.block, options.tile
+    step, block = BoundStep(module, problem, options.tile), options.block
     a, b = (allocate(one.shape, one.dtype, one) for one in inputs.integers(problem, 0))
     output = allocate(problem.output_shape, problem.output_dtype)
-    if options.every:
-        with tracer:
-            BoundStep(module, problem, tile).run(a, b, output)
-        return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(output))
     launches: list[Launch] = []
-    with in_place_of_the_device(launches.append):
-        BoundStep(module, problem, tile).run(a, b, output)
+    with tracer if options.every else in_place_of_the_device(launches.append):
+        step.run(a, b, output)
+    if options.every:
+        return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(output))
     if block is not None and not any(launch.has(block) for launch in launches):
         grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches) or "nothing is launched"
         raise TraceError(f"block {','.join(map(str, block))} lies outside every grid: {grids}")
@@ -296,6 +304,16 @@ def reduced(problem: Problem) -> Problem:
     return replace(problem, N=min(problem.N, 4))
 
 
+def launch_of(launched: Any, arguments: Sequence[Any], named: Any, capability: str | None = None) -> Launch:
+    """What a call of ``kernel[grid, block]`` is to carry out. Raises LaunchLimitError for what no GPU takes, or none
+    of that compute capability."""
+    kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
+    limits.require_kernel(kernel.py_func.__name__, bool(kernel.targetoptions.get("device")), grid, named)
+    launch = Launch(kernel.py_func, grid, block, shared, tuple(arguments), capture.bounds(kernel))
+    limits.require_launch(grid, block, shared, capability, launch.cluster)
+    return launch
+
+
 @contextmanager
 def in_place_of_the_device(
     carry_out: Callable[[Launch], object], multiprocessors: int = capture.MULTIPROCESSORS
@@ -304,19 +322,8 @@ def in_place_of_the_device(
     from numba import cuda
 
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
-        kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
-        require_kernel(kernel.py_func.__name__, False, grid, named)
-        require_launch(grid, block, shared, device.played(), capture.cluster(kernel))
-        carry_out(Launch(kernel.py_func, grid, block, shared, arguments, capture.bounds(kernel)))
+        carry_out(launch_of(launched, arguments, named, device.played()))
 
-    def make(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
-        return values if isinstance(values, DeviceArray) else allocate(shape, dtype, values)
-
-    functions = capture.arrays(make)
-    functions |= dict.fromkeys(("mapped_array", "managed_array"), functions["device_array"])
-    with (
-        capture.no_device(multiprocessors) as gpu,
-        capture.launches(note),
-        capture.replaced(cuda, **functions, as_cuda_array=lambda array, **_: array),
-    ):
+    arrays = replaced(cuda, **capture.arrays(allocate), as_cuda_array=lambda array, **_: array)
+    with capture.no_device(multiprocessors) as gpu, capture.launches(note), arrays:
         yield gpu

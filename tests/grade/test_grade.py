@@ -22,7 +22,7 @@ from common.edit import history
 from common.grade import grade, tasks
 from common.grade.grade import Grade, Grader, Submission
 from common.grade.tasks import Count, Counted
-from common.machine_code import codegen, sass
+from common.machine_code import codegen, summaries
 from common.records import records
 from common.run.messages import StepResult
 from common.timing import measuring
@@ -335,7 +335,7 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch):
     def assembled(launch, *_):
         name, (total, fma, stack, shared) = launch.name, codes[launch.name]
         names = ["FFMA"] * fma + ["IMAD"] * (total - fma)
-        listing = sass.Listing(tuple(sass.Instruction(0, one, 32, one) for one in names), ((0, total),))
+        listing = summaries.Listing(tuple(summaries.Instruction(0, one, 32, one) for one in names), ((0, total),))
         return codegen.MachineCode(name, "9.0", 40, stack, 0, shared, listing)
 
     kernels = {

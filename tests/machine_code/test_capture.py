@@ -62,7 +62,7 @@ def kernel(array):
 def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
     made, launched = [], []
 
-    def allocate(shape, dtype, values=None):
+    def allocate(shape, dtype, values=None, order="C"):
         made.append((shape, np.dtype(dtype).name, None if values is None else values.tolist()))
         return np.zeros(shape, dtype)
 

@@ -42,7 +42,7 @@ def modules():
 
 def outcome(test, program):
     """What becomes of one test, and why."""
-    from common.trace.script import UnknownError
+    from common.trace.script import EndError
 
     found = unittest.TestResult()
     out = io.StringIO()
@@ -53,7 +53,7 @@ def outcome(test, program):
         with contextlib.redirect_stderr(out), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             test.run(found)
-    except (UnknownError, KeyboardInterrupt) as error:
+    except (EndError, KeyboardInterrupt) as error:
         found.addError(test, (type(error), error, error.__traceback__))
     finally:
         signal.alarm(0)
