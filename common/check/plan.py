@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -120,6 +121,16 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
     more = drawn(ladder, seed, DRAWN_COMPILED if compiled else DRAWN, MOST_ON_GPU, TERMS_ON_GPU)
     return found + _operands(on_gpu + [Case(problem, "gpu") for problem in more], seed) + large
+
+
+def parts(cases: Sequence[Case], count: int) -> list[list[Case]]:
+    """The cases in at most so many parts, in their order; those that follow others stay behind these."""
+    found: list[list[Case]] = [[] for _ in range(count)]
+    turn = -1
+    for case in cases:
+        turn += not case.follows
+        found[turn % count].append(case)
+    return [part for part in found if part]
 
 
 def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:

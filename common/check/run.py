@@ -176,14 +176,12 @@ class _StepCheck:
                 [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
             )
         repeats = {"gpu": messages.REPEATS, "traced": 1}  # a trace has no races to catch by repeating
-        lines: list[Line] = [[] for _ in range(parts)]
-        on_gpu: Line = []
-        turn = -1
-        for case in cases:
-            task = _check(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine])
-            turn += not (task.on_gpu or case.follows)
-            (on_gpu if task.on_gpu else lines[turn % parts]).append(task)
-        self.lines += filter(None, [*lines, sorted(on_gpu, key=_is_large)])
+        on_gpu, traced = ([case for case in cases if (case.engine == "gpu") == there] for there in (True, False))
+        for part in (*plan.parts(traced, parts), on_gpu):
+            line: Line = [
+                _check(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine]) for case in part
+            ]
+            self.lines += [sorted(line, key=_is_large)] if line else []
 
     def start(self, pool: ThreadPoolExecutor, stop: threading.Event, on_gpu: bool) -> None:
         """Start the GPU's line, or the others."""

@@ -27,6 +27,7 @@ from common.run import isolate
 from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask, StepResult, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
+PARTS = 2  # of the traces, side by side
 LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
 # Stages: it compiles and is right at one shape; is right at every shape, and sound; what the compiler made of it; how
 # fast it is beside the shipped file.
@@ -92,7 +93,11 @@ class Run:
         first = self._check(small, depth="once", seconds=FIRST_SECONDS, engine=engine)
         cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
-        cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
+        cpu = [
+            [self._check(case.problem, **case.fields(), repeats=1) for case in part]
+            for part in plan.parts([case for case in cases if case.engine != "gpu"], PARTS)
+        ]
+        failed = threading.Event()  # a trace has: the others need not go on
         # a convolution's filters are unrolled: the smaller one is compiled sooner
         shapes = [small, full] if self.without_gpu and small.form != "gemm" else [full]
         how: Any = {"architectures": [run.CODE_ARCHITECTURE], "machine_code": True, "lenient": True}
@@ -100,11 +105,12 @@ class Run:
             try:
                 begun = pool.submit(self._ran, [first], self.without_gpu)
                 compiled = [pool.submit(self._ran, [Compile(**self._at(shapes[0]), **how)], False)]
-                traced, rest = pool.submit(self._ran, cpu, True), pool.submit(self._ran, gpu, False)
+                traced = [pool.submit(self._ran, part, True, failed) for part in cpu]
+                rest = pool.submit(self._ran, gpu, False)
                 compiled += [pool.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes[1:]]
                 # it may have been traced, and found wrong: that it does not compile is told before that
                 yield FIRST, _results([*(compiled[:1] if self.without_gpu else ()), begun])
-                yield CHECK, _results([rest, traced])
+                yield CHECK, _results([rest, *traced])
                 code = _results(compiled)
                 if self.without_gpu or all(outcome.fine for outcome in code):  # else it ran, whatever this one says
                     yield CODE, [outcome for outcome in code if outcome.problem == full or not outcome.fine]
@@ -114,14 +120,19 @@ class Run:
             finally:
                 self.stop.set()  # ends their processes
 
-    def _ran(self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool) -> list[Outcome]:
-        """What came of tasks, until one fails, or ``stop``; on the GPU with what a trace says of that one."""
+    def _ran(
+        self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool, failed: threading.Event | None = None
+    ) -> list[Outcome]:
+        """What came of tasks, until one fails, here or elsewhere (``failed``), or ``stop``; on the GPU with what a
+        trace says of that one."""
         found: list[Outcome] = []
-        results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop)
+        failed = failed or threading.Event()
+        results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop, failed)
         for task, (_, result) in zip(tasks, results, strict=False):
             beside_gpu = without_gpu and not self.without_gpu
             found.append(run.outcome(self.step, task, result, self.preset, False, beside_gpu))
             if not found[-1].fine:
+                failed.set()
                 if isinstance(task, Check) and task.on_gpu:
                     found[-1] = run.retell(self._check(task.problem), task.problem, found[-1])
                 break

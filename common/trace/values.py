@@ -140,10 +140,6 @@ def logical_and(a: Value, b: Value) -> Value:
     return a & b if not uniform(a) else b if a else False
 
 
-def logical_or(a: Value, b: Value) -> Value:
-    return logical_not(logical_and(logical_not(a), logical_not(b)))
-
-
 def logical_not(a: Value) -> Value:
     a = truth(a)
     return not a if uniform(a) else ~a

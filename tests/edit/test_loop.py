@@ -146,7 +146,7 @@ class Gpu:
         self.asked = []
         monkeypatch.setattr(isolate, "run", self.run)
 
-    def run(self, tasks, without_gpu, seconds, stop=None):
+    def run(self, tasks, without_gpu, seconds, *stops):
         for task in tasks:
             self.asked.append((task.kind, without_gpu))
             if isinstance(task, Check):
@@ -154,7 +154,7 @@ class Gpu:
             else:
                 kind = {Pair: "pair", Compile: "compiled"}[type(task)]
             yield task, getattr(self, kind)
-            if stop and stop.is_set():
+            if any(stop.is_set() for stop in stops):
                 return
 
 
