@@ -21,7 +21,7 @@ from sampling import DAY
 from common.catalog import device, exercises, shipped
 from common.edit import history
 from common.records import records
-from common.run import isolate
+from common.run import child, isolate
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = records.RESULTS  # whatever a test has in its place meanwhile
@@ -36,6 +36,10 @@ hypothesis.settings.register_profile("local", deadline=None, max_examples=15, su
 hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("local"), derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+
+# The fork server looks from the checkout; without the module it is merely slower.
+if not device.gpu_count():  # of a process that has used the driver none may be forked
+    child.MOST_NEEDED = [*child.MOST_NEEDED, "tests.compiled_ahead"]
 
 # Modules whose tests start few processes and compile nothing.
 QUICK = (

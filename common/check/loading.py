@@ -137,10 +137,14 @@ def spared(do: Callable[[Any], StepResult]) -> Callable[[Any], StepResult]:
 
 def let_go() -> None:
     """Give back what nothing refers to any more; Numba itself waits until it is much."""
-    gc.collect()
-    if device.gpu_count():
+    if not device.gpu_count():
+        gc.collect()
+    else:
         from numba import cuda
 
+        free, total = cuda.current_context().get_memory_info()
+        if 2 * free < total:  # it takes a third of a second
+            gc.collect()
         cuda.current_context().deallocations.clear()
         if "torch" in sys.modules:
             sys.modules["torch"].cuda.empty_cache()

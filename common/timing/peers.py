@@ -22,7 +22,7 @@ from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, loading
 from common.run.messages import Beside, Library, Timing
-from common.timing.timing import Stopwatch
+from common.timing.timing import MAX_SECONDS, Stopwatch
 
 
 class Errors(Struct, kw_only=True, omit_defaults=True):
@@ -135,8 +135,9 @@ def _unless_full() -> Iterator[None]:
 
 
 def measure_beside(
-    launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch
-) -> Beside | None:
+    launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch,
+    max_seconds: float = MAX_SECONDS,
+) -> Beside | None:  # fmt: skip
     """Time a step's ``launch``, which must have run before, in turn with the library, whose time is the first:
     ``ratio`` above 1 says that the step is faster. None if the library runs out of memory."""
     wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
@@ -145,7 +146,7 @@ def measure_beside(
             loading.beside.clear()
             loading.beside[problem, wanted] = fastest(problem, stopwatch, wanted)[1]
         _choose(wanted)
-        pairs = stopwatch.measure_pairs(loading.beside[problem, wanted], launch)
+        pairs = stopwatch.measure_pairs(loading.beside[problem, wanted], launch, max_seconds=max_seconds)
         return Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
     return None
 

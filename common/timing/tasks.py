@@ -77,7 +77,8 @@ def time_task(task: messages.Time) -> StepResult:
         measured = stopwatch.measure(bench.launch, max_seconds=task.most_seconds)
         beside, lacking = None, None
         if task.beside and peers.available():
-            beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
+            most = task.most_seconds / 2
+            beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch, most)
             lacking = None if beside else "the library that it is timed in turn with ran out of GPU memory"
     now = sources.provenance(Path(task.path))
     return replace(

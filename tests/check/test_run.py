@@ -323,6 +323,7 @@ def test_no_verdict_of_a_played_card_is_shipped(monkeypatch, capsys, words):
     assert "this one has the limits of 8.6" in capsys.readouterr().err
 
 
+@some_days("a shipped verdict")
 @pytest.mark.parametrize("step", one_of_each(STEPS, lambda _: "a step"), ids=lambda step: step.name)
 def test_a_shipped_verdict_is_found_again_at_the_whole_plan(step):
     outcomes = list(run.check_steps([step], True, seed=random.SystemRandom().randrange(1 << 20)))

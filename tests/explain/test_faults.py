@@ -67,8 +67,8 @@ def read(name, kind, by, says, mistake, changes=(), base="naive"):
 FILES = [read(name, **entry) for name, entry in store.read_toml(FOLDER / "faults.toml").items()]
 ALWAYS = ("local_for_shared", "output_read")
 TRACED = [one for one in FILES if one.by != "compiler"]
-TRACED = [one for one in TRACED if one.name in ALWAYS or one in some(TRACED, 3)]
-COMPILED = some([one for one in FILES if one.by != "tracer"], 3)
+TRACED = [one for one in TRACED if one.name in ALWAYS or one in some(TRACED, 6)]
+COMPILED = some([one for one in FILES if one.by != "tracer"], 6)
 
 
 def each(fixtures):

@@ -7,7 +7,7 @@ import pytest
 import texts
 from msgspec.structs import replace
 from processes import python
-from sampling import one_of_each, some, some_days
+from sampling import one_of_each, some_days
 
 from common.catalog import catalog, device, lessontext, problems, schema, sources
 from common.check import compiling, run
@@ -24,8 +24,8 @@ ON_PURPOSE = "gemm_naive_float64"  # a kind of its own: it shows that the search
 # bytes of stack, and spilled: an experiment, whose kernel has some numbers too many for 255 registers
 SPILLED = {"conv3d_implicit_gemm_fast_division": (64, 128)}
 TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA")
-EACH = one_of_each([step for step in FILES if step.name != ON_PURPOSE], lambda step: step.ladder)
-TRIED = [*some(EACH, len(EACH), 1), catalog.find(ON_PURPOSE)]
+OTHERS = [step for step in FILES if step.name != ON_PURPOSE]
+TRIED = [*one_of_each(OTHERS, lambda _: "a step"), catalog.find(ON_PURPOSE)]  # five seconds a step
 # NVVM makes the same PTX for 8.6 and 8.9 as for 8.0 but for its header, where a kernel is lowered alike for them: no
 # helper asks for anything between 8.0 and 9.0. Of the others, one is drawn beside the oldest and the recorded one.
 TOLD_APART = ("7.5", "9.0", *one_of_each(("8.0", "10.0", "12.0"), lambda _: "beside them"))
@@ -111,14 +111,14 @@ FLOAT64 = (
     "mul.f64 %fd3, %fd1, 0d3FF0000000000000;", "cvt.f64.f32 %fd1, %f1;", "cvt.rn.f32.f64 %f1, %fd1;",
     "setp.lt.f64 %p1, %fd1, %fd2;", "@%p3 add.f64 %fd3, %fd1, %fd2;",
 )  # fmt: skip
-OTHERS = (
+NO_ARITHMETIC = (
     "fma.rn.f32 %f3, %f1, %f2, %f0;", "ld.param.f64 %fd1, [p];", "mov.f64 %fd1, %fd2;", "add.s64 %rd1, %rd2, %rd3;",
     "// add.f64 in a comment", "cvt.rn.f32.s64 %f1, %rd1;",
 )  # fmt: skip
 
 
 def test_float64_arithmetic_is_found_and_nothing_else():
-    text = "".join(f"\t{line}\n" for line in (*OTHERS, *FLOAT64))
+    text = "".join(f"\t{line}\n" for line in (*NO_ARITHMETIC, *FLOAT64))
     assert codegen.float64_arithmetic(text) == list(FLOAT64)
 
 

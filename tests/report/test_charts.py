@@ -20,7 +20,7 @@ OLDER = "measured on an older version of the file"
 
 
 LADDERS = list(dict.fromkeys(step.ladder for step in catalog.steps()))
-TRIED = some(LADDERS, 4, 2)
+TRIED = some(LADDERS, len(LADDERS), 1)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,8 @@ def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
 
 @pytest.mark.usefixtures("no_pixels")
 def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables(shipped, tmp_path):
-    data = copy.deepcopy(shipped.data)
+    rows = {preset: dict(shipped.data.rows[preset]) for preset in ("gemm-2048", "gemm-4096")}
+    data = copy.deepcopy(replace(shipped.data, rows=rows))
     for found in data.rows.values():
         found |= {step.name: replace(found[step.name], **of_now(step.name))
                   for step in catalog.everything() if step.name in found}  # fmt: skip

@@ -210,13 +210,13 @@ SPLIT = "                split_a(tiles, a_at + stage * uint32(STAGE), swizzle, h
 FENCE = "                hopper.wgmma_fence()\n"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (COMMIT, COMMIT + "                low[0] = float32(0.0)\n"),
-        (FENCE, FENCE + "                high[0] = float32(0.0)\n"),
-    ],
-)
+CHANGED = [
+    (COMMIT, COMMIT + "                low[0] = float32(0.0)\n"),
+    (FENCE, FENCE + "                high[0] = float32(0.0)\n"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), one_of_each(CHANGED, lambda _: "a place"))
 def test_fragments_that_are_changed_under_way_are_found(write, old, new):
     text = (LESSON / "gemm_tf32x3.py").read_text(encoding="utf-8")
     assert old in text
@@ -229,18 +229,20 @@ SYNC = "                    cuda.syncwarp()  # threads have read A: a stage is e
 SWIZZLED = "(right ^ row % uint32(8))"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kind"),
-    [
-        ("s * FRAG", "0 * FRAG", "wgmma-order"),
-        (SYNC, "", "race"),
-        ("STAGES, CONSUMERS * 4", "STAGES, CONSUMERS", "mbarrier"),
-        (SWIZZLED, "right", ""),
-        ("b_k, BLOCK_N)\n", f"b_k, BLOCK_N)\n{' ' * 8}frag[s * FRAG] = frag[0]\n", "wgmma-order"),
-    ],
-    ids=["one set", "no syncwarp", "too few arrivals", "no swizzle", "changed under way"],
-)
-def test_mistakes_with_a_in_registers_are_found(write, old, new, kind):
+REGISTERS_WRONG = {
+    "one set": ("s * FRAG", "0 * FRAG", "wgmma-order"),
+    "no syncwarp": (SYNC, "", "race"),
+    "too few arrivals": ("STAGES, CONSUMERS * 4", "STAGES, CONSUMERS", "mbarrier"),
+    "no swizzle": (SWIZZLED, "right", ""),
+    "changed under way": (
+        "b_k, BLOCK_N)\n", f"b_k, BLOCK_N)\n{' ' * 8}frag[s * FRAG] = frag[0]\n", "wgmma-order"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", some(list(REGISTERS_WRONG), 3, 1))
+def test_mistakes_with_a_in_registers_are_found(write, mistake):
+    old, new, kind = REGISTERS_WRONG[mistake]
     text = (LESSON / "hgemm_register_operand.py").read_text(encoding="utf-8")
     assert old in text
     problem = problems.Hgemm(M=60, N=72, K=328)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from numba import cuda
+from sampling import one_of_each
 from small_kernels import BODIES, HEAD, kinds, traced
 
 from common import cli
@@ -348,13 +349,15 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
     assert re.search(r"^`multiply_columns`: .*128-bit load", table.note, re.MULTILINE)
 
 
-def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
+@pytest.mark.parametrize(
+    "name", one_of_each(("gemm_tuned", "conv2d_unroll_gemm", "conv2d_register_tiled"), lambda _: "a step")
+)
+def test_the_recorded_trace_is_what_the_tracer_counts_now(here, name):
     recorded = shipped().data.agreement
-    for name in ("gemm_tuned", "conv2d_unroll_gemm", "conv2d_register_tiled"):
-        pairs = [(catalog.find(name), at) for at in trace.shapes(catalog.find(name))]
-        for (step, problem), own in zip(pairs, tables.traced_counts(pairs), strict=True):
-            for kernel in recorded[step.name][str(problem)].kernels:
-                assert kernel.trace == own[kernel.kernel]
+    pairs = [(catalog.find(name), at) for at in trace.shapes(catalog.find(name))]
+    for (step, problem), own in zip(pairs, tables.traced_counts(pairs), strict=True):
+        for kernel in recorded[step.name][str(problem)].kernels:
+            assert kernel.trace == own[kernel.kernel]
 
 
 def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
