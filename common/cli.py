@@ -83,11 +83,12 @@ def lesson_main(
     """
     words = sys.argv[1:] if words is None else words
     if own and words and words[0] in own:
-        return _guarded(own[words[0]]().parse_args(words[1:]))
+        options = own[words[0]]().parse_args(words[1:])
+        return _guarded(options, needs_gpu=not getattr(options, "sim", True))
     return _guarded(lessons.parser(lesson, tuple(own or ())).parse_args(words))
 
 
-def _guarded(options: argparse.Namespace) -> int:
+def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
     """Do the command: what a user can mend becomes one line and exit code 2, and a signal a tidy end."""
     isolate.reopen()
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a sign that the terminal's or file's encoding lacks
@@ -98,6 +99,8 @@ def _guarded(options: argparse.Namespace) -> int:
         with _signals(came):
             device.played()  # what the environment asks for and is not there is said before anything else
             device.compiler()
+            if needs_gpu:
+                device.ready()
             code = options.command(options) or RIGHT
             sys.stdout.flush()
         return code

@@ -102,7 +102,8 @@ def test_a_compiler_that_is_none_is_told_with_those_that_are(monkeypatch, capsys
 def test_a_gpu_is_ready_if_the_compiler_asked_for_is_there(wanted, monkeypatch):
     monkeypatch.setenv("COMPILER", wanted)
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
-    monkeypatch.setattr(device, "unusable", lambda *_: "")
+    for name, found in {"loaded": SimpleNamespace(cuDriverGetVersion=0), "_asked": 99000, "_attribute": 9}.items():
+        monkeypatch.setattr(device, name, lambda *_, found=found: found)
     monkeypatch.setattr(device, "find_spec", lambda _: None)
     if wanted != "mlir":
         assert device.ready()

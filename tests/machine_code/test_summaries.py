@@ -203,13 +203,13 @@ def test_a_card_in_full_and_side_by_side():
         "multiply-add": r"16 \(28%\)", "shared loads x bits": "18 x 32", "useful": "28%",
         "shared floats per FMA": "1.12",
     }.items():  # fmt: skip
-        assert re.search(rf"│ +{name} +│ +{value} │", text), name
+        assert re.search(rf"^ +{name} +{value} *$", text, re.MULTILINE), name
     assert "16 multiply-add" in shown(tables.by_line("gemm_coarsened", card), 160)
     both = shown(tables.side_by_side([("a", card), ("b", kernel_card("12.0"))]))
-    assert re.search(r"useful +│ +28% │ +31%", both)
-    assert re.search(r"shared loads x bits +│ +18 x 32 │ +9 x 32", both)
+    assert re.search(r"useful +28% +31%", both)
+    assert re.search(r"shared loads x bits +18 x 32 +9 x 32", both)
     spilled = kernel_card(stack_bytes=64)
-    assert re.search(r"stack, spilled bytes +│ +64, 0", shown(tables.side_by_side([("k", spilled)])))
+    assert re.search(r"stack, spilled bytes +64, 0", shown(tables.side_by_side([("k", spilled)])))
 
 
 # --- real kernels, compiled in one child process ---

@@ -62,7 +62,7 @@ def _choose(traced):
 
 def _train(options):
     say = console.say(options)
-    traced = options.sim or not device.ready()
+    traced = options.sim or device.gpu_count() == 0
     if traced and not options.sim:
         say.print("no GPU was found: a small network learns a few digits, traced on the CPU")
     _choose(traced)
