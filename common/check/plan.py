@@ -123,14 +123,15 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     return found + _operands(on_gpu + [Case(problem, "gpu") for problem in more], seed) + large
 
 
-def parts(cases: Sequence[Case], count: int) -> list[list[Case]]:
-    """The cases in at most so many parts, in their order; those that follow others stay behind these."""
-    found: list[list[Case]] = [[] for _ in range(count)]
-    turn = -1
+def groups(cases: Sequence[Case]) -> list[list[Case]]:
+    """The cases, those that follow others in one group with these."""
+    found: list[list[Case]] = []
     for case in cases:
-        turn += not case.follows
-        found[turn % count].append(case)
-    return [part for part in found if part]
+        if case.follows:
+            found[-1].append(case)
+        else:
+            found.append([case])
+    return found
 
 
 def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:

@@ -7,7 +7,9 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,7 +34,7 @@ TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
-MOST_PARTS = 4  # of a step's traces, each of which has the kernels translated anew
+MOST_PROCESSES = 4  # for a step's traces: each translates the kernels anew
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
 
@@ -70,20 +72,19 @@ class Checking:
         timed: Iterable[tuple[Step, str]] = (),
     ) -> None:  # fmt: skip
         self._checks: dict[Step, _StepCheck] = {}
-        parts = min(MOST_PARTS, device.workers() // max(1, len(steps))) or 1
+        processes = min(MOST_PROCESSES, device.workers() // max(1, len(steps))) or 1
         for step in steps:
             one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
-            one.lay_out(seed, full, step.name in brief, compiled, parts)
+            one.lay_out(seed, full, step.name in brief, compiled)
         self._pool, self._gpu = isolate.Pool(), ThreadPoolExecutor(1)
         if not without_gpu:
             cache.prune(kernelcache.FOLDER)
         later = _shapes(timed)
         for step, one in self._checks.items():
-            on_gpu = [task for line in one.lines for task in line if task.on_gpu and not _is_large(task)]
-            if on_gpu:
+            if on_gpu := [task for _, task in one.on_gpu if not _is_large(task)]:
                 shapes = [task.shape for task in on_gpu] + later.pop(step, [])
                 one.compiled = self._begin(step, shapes, file)
-            one.start(self._pool, self._pool.stop, False)
+            one.start(self._pool, self._pool.stop, processes)
         self._later = {step: self._begin(step, shapes) for step, shapes in later.items()}
 
     def _begin(self, step: Step, shapes: list[dict[str, int]], file: Path | None = None) -> Future[Any]:
@@ -96,7 +97,7 @@ class Checking:
         """What comes of these steps, step by step, one outcome for each shape."""
         checks = [self._checks[step] for step in steps]
         for one in checks:
-            one.start(self._gpu, self._pool.stop, True)
+            one.launch(self._gpu, self._pool.stop)
         for one in checks:
             yield from one.outcomes()
 
@@ -134,7 +135,7 @@ def beyond(step: Step) -> str:
     return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
-Line = list[messages.Check | messages.Compile]  # tasks for one process
+Line = list[tuple[int, messages.Check | messages.Compile]]  # tasks for one process, with their numbers
 
 
 def _check(step: Step, problem: Problem, file: Path | None, **more: Any) -> messages.Check:
@@ -147,20 +148,22 @@ def _is_large(task: messages.Check | messages.Compile) -> bool:
 
 @dataclass
 class _StepCheck:
-    """The check of one step, or of ``file`` in its place: lines of tasks, and what comes of them. The last line is
-    the GPU's, at whose end are the largest shapes, for which it has little room."""
+    """The check of one step, or of ``file`` in its place: its tasks, and what comes of them. Several processes share
+    the traces; at the end of the GPU's line are the largest shapes, for which it has little room."""
 
     step: Step
     without_gpu: bool
     shape: Problem | None  # the one that was asked for
     file: Path | None
-    lines: list[Line] = field(default_factory=list)
-    running: list[Future[list[Outcome]]] = field(default_factory=list)
+    compiling: Line = field(default_factory=list)
+    traces: deque[Line] = field(default_factory=deque)  # in groups
+    on_gpu: Line = field(default_factory=list)
+    running: list[Future[list[tuple[int, Outcome]]]] = field(default_factory=list)
     compiled: Future[Any] | None = None  # ahead, for the GPU
     hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
 
-    def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool, parts: int) -> None:
-        """Lay out what is done, as :class:`Checking` says: compilations, traces in ``parts``, launches on the GPU."""
+    def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
+        """Lay out what is done, as :class:`Checking` says: compilations, traces, launches on the GPU."""
         step, gpu, shape = self.step, not self.without_gpu, self.shape
         if shape and not gpu and plan.too_large(shape):
             return
@@ -168,34 +171,49 @@ class _StepCheck:
             cases = plan.smoke(step.ladder, gpu, seed)
         else:
             cases = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
+        numbers = itertools.count()
         if compiled and not gpu and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
             variants = [shape] if shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
             targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
-            self.lines.append(
-                [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
-            )
+            for one in variants:
+                compiling = messages.Compile(**at(step, one, self.file), architectures=targets)
+                self.compiling.append((next(numbers), compiling))
         repeats = {"gpu": messages.REPEATS, "traced": 1}  # a trace has no races to catch by repeating
-        on_gpu, traced = ([case for case in cases if (case.engine == "gpu") == there] for there in (True, False))
-        for part in (*plan.parts(traced, parts), on_gpu):
-            line: Line = [
-                _check(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine]) for case in part
-            ]
-            self.lines += [sorted(line, key=_is_large)] if line else []
+        for group in plan.groups(cases):
+            line: Line = []
+            for case in group:
+                task = _check(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine])
+                (self.on_gpu if task.on_gpu else line).append((next(numbers), task))
+            self.traces += [line] if line else []
+        self.on_gpu.sort(key=lambda one: _is_large(one[1]))
 
-    def start(self, pool: ThreadPoolExecutor, stop: threading.Event, on_gpu: bool) -> None:
-        """Start the GPU's line, or the others."""
-        self.running += [pool.submit(self._run, line, stop) for line in self.lines if line[0].on_gpu == on_gpu]
+    def start(self, pool: ThreadPoolExecutor, stop: threading.Event, processes: int) -> None:
+        """Start compilations, and traces in so many ``processes``."""
+        self.running += [pool.submit(self._run, self.compiling, stop)] if self.compiling else []
+        for _ in range(min(processes, len(self.traces))):
+            self.running.append(pool.submit(self._run, isolate.shared(self.traces), stop))
 
-    def _run(self, line: Line, stop: threading.Event) -> list[Outcome]:
+    def launch(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+        """Start the GPU's line."""
+        self.running += [pool.submit(self._run, self.on_gpu, stop)] if self.on_gpu else []
+
+    def _run(self, line: Iterable[tuple[int, Any]], stop: threading.Event) -> list[tuple[int, Outcome]]:
         """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
-        if self.compiled and line[0].on_gpu:
+        if line is self.on_gpu and self.compiled:
             self.compiled.result()
+        numbers: list[int] = []
         outcomes: list[Outcome] = []
         enough = threading.Event()
-        ordinary = sum(not _is_large(task) for task in line)
-        results = isolate.run(line, self.without_gpu, CHECK_SECONDS, stop, self.hopeless, enough)
-        for task, (_, result) in zip(line, results, strict=False):
+        ordinary = sum(not _is_large(task) for _, task in self.on_gpu) if line is self.on_gpu else None
+
+        def tasks() -> Iterator[Any]:
+            for number, task in line:
+                numbers.append(number)
+                yield task
+
+        results: Iterator[Any] = isolate.run(tasks(), self.without_gpu, CHECK_SECONDS, stop, self.hopeless, enough)
+        for task, result in results:
             beside_gpu = not self.without_gpu and not task.on_gpu
             found = outcome(self.step, task, result, None, self.shape is not None, beside_gpu)
             if self.shape and isinstance(task, messages.Check) and not task.on_gpu and found.right is not None:
@@ -208,14 +226,16 @@ class _StepCheck:
             unknown = len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes)
             if (wrong and late) or set(wrong) & {"timed_out", "unusable"} or unknown:
                 enough.set()
-        return outcomes
+                self.traces.clear()  # nor need others go on
+        return list(zip(numbers, outcomes, strict=False))
 
     def outcomes(self) -> list[Outcome]:
         """What came of all lines, one outcome for each shape, as soon as they are done."""
-        if self.shape and not self.lines:
+        if self.shape and not self.running:
             said = plan.too_large(self.shape)
             return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
-        found = [outcome for future in self.running for outcome in future.result()]
+        numbered = [one for future in self.running for one in future.result()]
+        found = [outcome for _, outcome in sorted(numbered, key=lambda one: one[0])]
         return _agreed(self.step, found, self.without_gpu, self.file)
 
 

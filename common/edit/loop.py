@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -27,7 +28,7 @@ from common.run import isolate
 from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask, StepResult, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
-PARTS = 2  # of the traces, side by side
+PROCESSES = 2  # for the traces
 LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
 # Stages: it compiles and is right at one shape; is right at every shape, and sound; what the compiler made of it; how
 # fast it is beside the shipped file.
@@ -93,10 +94,10 @@ class Run:
         first = self._check(small, depth="once", seconds=FIRST_SECONDS, engine=engine)
         cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
-        cpu = [
-            [self._check(case.problem, **case.fields(), repeats=1) for case in part]
-            for part in plan.parts([case for case in cases if case.engine != "gpu"], PARTS)
-        ]
+        traces = deque(
+            [self._check(case.problem, **case.fields(), repeats=1) for case in group]
+            for group in plan.groups([case for case in cases if case.engine != "gpu"])
+        )
         failed = threading.Event()  # a trace has: the others need not go on
         # a convolution's filters are unrolled: the smaller one is compiled sooner
         shapes = [small, full] if self.without_gpu and small.form != "gemm" else [full]
@@ -105,7 +106,7 @@ class Run:
             try:
                 begun = pool.submit(self._ran, [first], self.without_gpu)
                 compiled = [pool.submit(self._ran, [Compile(**self._at(shapes[0]), **how)], False)]
-                traced = [pool.submit(self._ran, part, True, failed) for part in cpu]
+                traced = [pool.submit(self._ran, isolate.shared(traces), True, failed) for _ in range(PROCESSES)]
                 rest = pool.submit(self._ran, gpu, False)
                 compiled += [pool.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes[1:]]
                 # it may have been traced, and found wrong: that it does not compile is told before that
@@ -121,14 +122,15 @@ class Run:
                 self.stop.set()  # ends their processes
 
     def _ran(
-        self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool, failed: threading.Event | None = None
+        self, tasks: Iterable[ShapeTask[StepResult]], without_gpu: bool, failed: threading.Event | None = None
     ) -> list[Outcome]:
         """What came of tasks, until one fails, here or elsewhere (``failed``), or ``stop``; on the GPU with what a
         trace says of that one."""
         found: list[Outcome] = []
         failed = failed or threading.Event()
         results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop, failed)
-        for task, (_, result) in zip(tasks, results, strict=False):
+        for task, result in results:
+            assert isinstance(task, ShapeTask)
             beside_gpu = without_gpu and not self.without_gpu
             found.append(run.outcome(self.step, task, result, self.preset, False, beside_gpu))
             if not found[-1].fine:

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import islice
 from types import SimpleNamespace
 
 import kernels
@@ -46,19 +47,24 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
 
 
 @pytest.mark.parametrize("ladder", ["gemm", "dgrad"])
-def test_parts_of_a_check_have_all_its_traces_and_two_that_follow_each_other_stay_together(ladder):
-    step = next(one for one in catalog.everything() if one.ladder == ladder)
-    one, three = (run._StepCheck(step, True, None, None) for _ in range(2))
-    one.lay_out(3, False, False, compiled=False, parts=1)
-    three.lay_out(3, False, False, compiled=False, parts=3)
-    assert [len(found.lines) for found in (one, three)] == [1, 3]
-    assert sorted(map(str, one.lines[0])) == sorted(str(task) for line in three.lines for task in line)
-    followers = [number for number, case in enumerate(plan.cases(ladder, True, 3)) if case.follows]
+def test_processes_share_the_traces_and_two_that_follow_each_other_stay_together(ladder):
+    cases = plan.cases(ladder, False, 3)
+    check = run._StepCheck(next(one for one in catalog.everything() if one.ladder == ladder), True, None, None)
+    check.lay_out(3, False, False, compiled=False)
+    numbered = dict(one for group in check.traces for one in group)
+    assert [*numbered] == [*range(len(cases))]
+    assert [task.problem for task in numbered.values()] == [case.problem for case in cases]
+    takers = [isolate.shared(check.traces) for _ in range(2)]
+    taken = [[], []]
+    for turn in range(2 * len(numbered)):
+        taken[turn % 2] += [number for number, _ in islice(takers[turn % 2], 1)]
+    assert sorted(taken[0] + taken[1]) == [*numbered]
+    assert min(map(len, taken)) > 10
+    followers = [number for number, case in enumerate(cases) if case.follows]
     assert followers
     for number in followers:
-        before, after = one.lines[0][number - 1 : number + 1]
-        (line,) = (line for line in three.lines if after in line)
-        assert line[line.index(after) - 1] == before
+        own = next(own for own in taken if number in own)
+        assert own[own.index(number) - 1] == number - 1
 
 
 @some_days("what does not compile")

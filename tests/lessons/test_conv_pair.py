@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -165,7 +166,11 @@ def test_sums_stay_in_registers_and_it_takes_no_more_than_the_first_convolution_
 @pytest.mark.xdist_group("gpu")
 def test_on_a_gpu_it_is_right():
     words = [sys.executable, "-m", "tests.lessons.test_conv_pair"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=600)
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(catalog.ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
+    }
+    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{case}: 0 wrong" for case in (*CASES, MANY)]
 
