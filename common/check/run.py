@@ -226,7 +226,8 @@ class _StepCheck:
             unknown = len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes)
             if (wrong and late) or set(wrong) & {"timed_out", "unusable"} or unknown:
                 enough.set()
-                self.traces.clear()  # nor need others go on
+                if line is not self.on_gpu:  # nor need others go on
+                    self.traces.clear()
         return list(zip(numbers, outcomes, strict=False))
 
     def outcomes(self) -> list[Outcome]:
@@ -331,7 +332,7 @@ def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: 
 
 # --- what became of steps that have not changed since ---
 
-FINDERS = [catalog.ROOT / "common" / "check" / "tasks.py"]  # what finds outcomes: it imports what asks for them, too
+FINDERS = [catalog.ROOT / "common" / "check" / name for name in ("tasks.py", "run.py")]  # what finds outcomes
 # Verdicts of the shipped steps, each right at the whole plan and compiled for all architectures, under a key of its
 # code, its helpers and what finds a verdict; ``check --record`` writes it.
 VERDICTS = catalog.ROOT / "results" / "verdicts.json"
