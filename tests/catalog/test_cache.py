@@ -41,7 +41,7 @@ def depends(monkeypatch):
 
 def test_a_verdict_depends_on_what_finds_it_and_on_nothing_that_shows_it(depends):
     assert not depends["check"] & of("book", "report", "commands", "edit", "grade")
-    wanted = ("check/check.py", "check/plan.py", "catalog/reference.py", "trace/executor.py")
+    wanted = ("check/check.py", "check/plan.py", "check/run.py", "catalog/reference.py", "trace/executor.py")
     assert {COMMON / name for name in (*wanted, "check/tasks.py", "explain/faults.py")} <= depends["check"]
 
 
