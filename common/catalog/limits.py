@@ -1,5 +1,4 @@
 """What a block of threads may take, and how many warps fit a multiprocessor: CUDA C++ Programming Guide, "Technical
-
 Specifications per Compute Capability" (7.5 to 12.x), and for allocation granularities and the order of the rounding
 ``cuda_occupancy.h`` of the CUDA toolkit. Without a compute capability what some GPU takes is allowed.
 """

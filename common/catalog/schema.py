@@ -1,5 +1,4 @@
 """What data from outside must be, said by types that msgspec takes, and the first place where it is not. A Struct may
-
 be given more fields than it has, unless it forbids that.
 """
 

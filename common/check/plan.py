@@ -2,9 +2,9 @@
 
 Which shapes, is data: ``shapes.toml``, chosen so that every wrong kernel that is known fails at one, and that each
 extent, stride, padding and dilation is far out at one; ``full.toml`` has those of ``check --full``. A few are drawn
-anew each time. The cases of an engine run on one imported module, or if the machine has nothing else to do in a few
-parts side by side: what a step keeps from one case to the next shows. The tracer runs every block in lockstep, and
-alone sees what is unsound; the GPU runs the kernel as compiled, at more and larger shapes.
+anew each time. A process runs its cases on one imported module, so what a step keeps from one to the next shows: one
+process all of an engine's, or a few that share the traces. The tracer runs every block in lockstep, and alone sees
+what is unsound; the GPU runs the kernel as compiled, at more and larger shapes.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
 class Case:
     """One shape for one engine. ``special``: operands of that kind of :data:`common.catalog.inputs.SPECIAL` besides
     integers, or normals in their place. ``small``: the step is told that the card has :data:`FEW` multiprocessors.
-    ``wide``: the tracer takes a narrower shape if no grid is as wide. ``follows``: its module is asked for the case
-    before it first."""
+    ``wide``: the tracer takes a narrower shape if no grid is as wide. ``follows``: the same
+    process runs the case before it first."""
 
     problem: Problem
     engine: Engine

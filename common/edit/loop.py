@@ -102,7 +102,7 @@ class Run:
         # a convolution's filters are unrolled: the smaller one is compiled sooner
         shapes = [small, full] if self.without_gpu and small.form != "gemm" else [full]
         how: Any = {"architectures": [run.CODE_ARCHITECTURE], "machine_code": True, "lenient": True}
-        with ThreadPoolExecutor(2 if self.without_gpu else 3) as pool:
+        with ThreadPoolExecutor(2 if self.without_gpu else 4) as pool:
             try:
                 begun = pool.submit(self._ran, [first], self.without_gpu)
                 compiled = [pool.submit(self._ran, [Compile(**self._at(shapes[0]), **how)], False)]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
-import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -48,15 +46,13 @@ class _Torch:
     """PyTorch, imported when it is first used: it takes seconds, and may not be there."""
 
     def __getattr__(self, name: str) -> Any:
-        if "torch" not in sys.modules:
-            importlib.import_module("torch")
-            gc.collect()
-            gc.freeze()  # looking through what it brought took a third of a second each time
-        return getattr(sys.modules["torch"], name)
+        return getattr(importlib.import_module("torch"), name)
 
 
 torch: Any = _Torch()
 Variant = tuple[str, Callable[[], Any], Callable[[Any], Any] | None]
+TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
+BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 _SEED = 2
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
@@ -69,7 +65,7 @@ def _theirs(problem: Problem) -> Problem:
 def precisions(problem: Problem) -> tuple[str, ...]:
     """What a library is timed with: strict FP32, and TF32 where the GPU has it; or what the arrays' type says."""
     capability = device.compute_capability()
-    fp32 = ("FP32", "TF32") if capability is None or catalog.runs_on("8.0", capability) else ("FP32",)
+    fp32 = ("FP32", "TF32") if capability is None or catalog.runs_on(TF32_FROM, capability) else ("FP32",)
     by_type = {FLOAT16: ("FP16",), UINT16: ("BF16",), INT8: ("INT8",), UINT8: ("FP8",)}
     return by_type.get(_theirs(problem).input_dtype, fp32)
 
@@ -156,7 +152,7 @@ def fastest(problem: Problem, stopwatch: Stopwatch, precision: str = "") -> tupl
     problem = _theirs(problem)
     x, weight = _normals(problem)
     _choose(precision or precisions(problem)[0])
-    found = _timed(problem, x, weight, stopwatch, max_seconds=0.5)
+    found = _timed(problem, x, weight, stopwatch, max_seconds=BRIEF_SECONDS)
     layout, _, run = min(found, key=lambda one: one[1].median_ms)
     return layout, run
 

@@ -26,10 +26,7 @@ TARGET_ERROR = 0.01
 MIN_REPEATS, MIN_PAIRS = 10, 6
 FEW_REPEATS, LONG_MS = 3, 100.0  # of a launch that takes longer
 WARM_UP_SECONDS, SETTLED_BY_SECONDS, PAIR_SETTLED_BY_SECONDS = 0.1, 0.5, 0.2  # at least, and at most
-SETTLED, JITTER_SECONDS = (
-    0.01,
-    2e-6,
-)  # by which medians of two parts of the warm-up may differ: a share, or the host's
+SETTLED, JITTER_SECONDS = 0.01, 2e-6  # share by which medians of two parts of it may differ, and what the host may do
 BATCH, BATCH_SECONDS = 5, 1.0  # launches that are queued together, and how long they last at most
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 
@@ -125,8 +122,8 @@ class Stopwatch:
                 return [float(start.elapsed_time(end)) for start, end in self._queue[: len(launches)]]
             self._lead *= 2
 
-    def _warm_up(self, *calls: Callable[[], object], at_most: float = SETTLED_BY_SECONDS) -> float:
-        """Call in turn until the medians of two parts of WARM_UP_SECONDS agree. The seconds of a turn."""
+    def _warm_up(self, at_most: float, *calls: Callable[[], object]) -> float:
+        """Call in turn until the medians of two parts of WARM_UP_SECONDS agree, or so long. The seconds of a turn."""
         began = end = time.perf_counter()
         before = math.inf
         self._clocks.clear()
@@ -150,7 +147,7 @@ class Stopwatch:
 
     def measure(self, launch: Callable[[], object], **limits: Any) -> Timing:
         """Time ``launch``, which must have run before (so that it is compiled); ``limits`` as in :func:`collect`."""
-        seconds = self._warm_up(launch)
+        seconds = self._warm_up(SETTLED_BY_SECONDS, launch)
 
         def sample(count: int) -> list[float]:
             return self._times([launch] * max(1, min(count, int(BATCH_SECONDS / seconds) if seconds else count)))
@@ -159,7 +156,7 @@ class Stopwatch:
 
     def measure_pairs(self, first: Callable[[], object], second: Callable[[], object], **limits: Any) -> Paired:
         """Time two launches in turn; both must have run before."""
-        self._warm_up(first, second, at_most=PAIR_SETTLED_BY_SECONDS)  # both meet the same clock
+        self._warm_up(PAIR_SETTLED_BY_SECONDS, first, second)  # both meet the same clock
 
         def sample(swapped: bool) -> tuple[float, float]:
             one, other = self._times((second, first) if swapped else (first, second))

@@ -27,7 +27,6 @@ def shapes(step):
     planned = [case for case in plan.cases(step.ladder, True, 1) if case.depth != "large"]
     wide = [case.problem for case in planned if case.wide]
     timed = [problems.preset(name) for name in catalog.presets(step)]
-    timed = timed if timed[0].batch_key else timed[:1]  # matrices of 8192 take seconds to prepare on the host
     others = some(list(dict.fromkeys(case.problem for case in planned)), 5)
     for problem in dict.fromkeys([*wide, *timed, *others]):
         yield loading.fitted(problem, BYTES) if problem.batch_key else problem
