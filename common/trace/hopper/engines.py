@@ -319,7 +319,11 @@ def _ask(state: State, line: int, count: Value, *, name: str, sign: int) -> None
     number, engine = one_number(state, line, name, count), state.engines
     if number % 8 or not 24 <= number <= 256:
         raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-    for lead in wgmma.warpgroups(state, line, name) if engine.first else ():
+    for lead in wgmma.warpgroups(state, line, name):
+        if not engine.first:
+            text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
+            state.fault_of(lead, "operand", line, "", text)
+            continue
         held, _ = engine.registers.get(lead, (engine.first, 0))
         if sign * (number - held) < 0:
             text = f"{name} asks for {number} registers a thread, and each has {held}"
