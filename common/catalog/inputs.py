@@ -20,7 +20,7 @@ from common.catalog.problems import FLOAT16, INT8, SIXTEEN_BITS, UINT8, UINT16, 
 Array = NDArray[Any]
 
 FLOAT16_LIMIT = 64_000  # of sums: below the largest, 65,504, there is room for an element that is changed
-POOL = 4_194_301  # so many elements at most are drawn, then repeated: a prime, which no extent divides
+POOL = 1_048_573  # so many elements at most are drawn, then repeated: a prime, which no extent divides
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
 _INTEGERS = {FLOAT16: 2**11, UINT8: 16, UINT16: 256}  # and these up to here

@@ -29,6 +29,7 @@ LARGE_WORKSPACE = 0.3  # the same of a shape of billions of elements, which no l
 LAUNCH_SECONDS = 0.5  # a display's watchdog resets the card after two
 QUICK_FLOPS = 2e9  # no launch of so few operations lasts that long
 PROBED, _PROBES = 64, 3  # the launch that is timed first has so many times fewer operations; how often it is timed
+_SPARE = 4  # times the limit: a file that has run so fast is not timed before it runs at another size
 
 
 class NoRoomError(MemoryError):
@@ -171,8 +172,12 @@ def room() -> int:
     return room_bytes(device.free_bytes(), device.l2_bytes())
 
 
+_slowest: dict[tuple[str, int], float] = {}  # seconds an operation, by a file's path and time
+
+
 def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
+    file = task.path, Path(task.path).stat().st_mtime_ns
 
     def launch_seconds(size: Problem) -> float:
         bench, times = check.Bench(module, size, tile), []
@@ -181,10 +186,13 @@ def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Proble
             start = time.perf_counter()
             bench.run()
             times.append(time.perf_counter() - start)
+        _slowest[file] = max(_slowest.get(file, 0.0), min(times[1:]) / size.flops)
         return min(times[1:])
 
     whole = fitted(task.problem, room())
-    return within_time(whole, launch_seconds) if device.gpu_count() else whole
+    if not device.gpu_count() or 0 < _SPARE * _slowest.get(file, 0.0) * whole.flops <= LAUNCH_SECONDS:
+        return whole
+    return within_time(whole, launch_seconds)
 
 
 def by_card(path: Path, architectures: list[str]) -> list[list[str]]:

@@ -19,8 +19,8 @@ from common.catalog import catalog, device, problems, reference
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, loading
-from common.run.messages import Beside, Library, Timing
-from common.timing.timing import MAX_SECONDS, Stopwatch
+from common.run.messages import Beside, Library
+from common.timing.timing import FEW_REPEATS, MAX_SECONDS, Stopwatch
 
 
 class Errors(Struct, kw_only=True, omit_defaults=True):
@@ -52,7 +52,8 @@ class _Torch:
 torch: Any = _Torch()
 Variant = tuple[str, Callable[[], Any], Callable[[Any], Any] | None]
 TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
-BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
+BRIEF_SECONDS = 0.1  # for which of two layouts is the faster
+_faster: dict[tuple[Problem, str], str] = {}  # the layout, by problem and precision
 _SEED = 2
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
@@ -80,41 +81,19 @@ def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str]) -> list[
     lessons' kernels, at random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
     problem = _theirs(problem)
     library, require_precise = _library(problem), _oracle(problem)
-    x, weight = _normals(problem)
-    rows = []
+    rows: list[Library] = []
     for precision in precisions(problem):
-        _choose(precision)
-        found: list[tuple[str, Timing]] = []
-        check = require_precise if precision != "TF32" else None
+        before = len(rows)
         with _unless_full():
-            for layout, timing, _ in _timed(problem, x, weight, stopwatch, check):
-                found.append((layout, timing))
-                torch.cuda.empty_cache()
-        if found:
-            best = min(found, key=lambda one: one[1].median_ms)
-            rows.append(Library(f"{library} {precision}", version(problem), *best))
-        else:
+            layout, run = fastest(problem, stopwatch, precision, require_precise if precision != "TF32" else None)
+            rows.append(Library(f"{library} {precision}", version(problem), layout, stopwatch.measure(run)))
+        if len(rows) == before:
             lacking.append(f"{library} {precision} ran out of GPU memory")
     # last, as a profiler that has run may slow what comes after it
     for row in rows:
-        _choose(row.peer.split()[-1])
         with _unless_full():
-            row.kernels = next(_kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row.layout)
+            row.kernels = _kernels(fastest(problem, stopwatch, row.peer.split()[-1])[1])
     return rows
-
-
-def _timed(
-    problem: Problem, x: Any, weight: Any, stopwatch: Stopwatch, check: Callable[[Any], None] | None = None,
-    **limits: Any,
-) -> Iterator[tuple[str, Timing, Callable[[], Any]]]:  # fmt: skip
-    """Each memory layout, the time of a call, whose result is checked before, and the call."""
-    for layout, run, to_output in _variants(problem, x, weight):
-        result = run()
-        torch.cuda.synchronize()
-        if check:
-            check(to_output(result) if to_output else result)
-        del result
-        yield layout, stopwatch.measure(run, **limits), run
 
 
 @contextmanager
@@ -147,13 +126,28 @@ def measure_beside(
     return None
 
 
-def fastest(problem: Problem, stopwatch: Stopwatch, precision: str = "") -> tuple[str, Callable[..., Any]]:
-    """The memory layout in which the library is faster, and the call; by default in the first precision."""
+def fastest(
+    problem: Problem, stopwatch: Stopwatch, precision: str = "", check: Callable[[Any], None] | None = None
+) -> tuple[str, Callable[..., Any]]:
+    """The memory layout in which the library is faster, and the call, by default in the first precision. Which it is,
+    is found once in a process. ``check`` is given the call's result, in the problem's output layout."""
     problem = _theirs(problem)
+    precision = precision or precisions(problem)[0]
     x, weight = _normals(problem)
-    _choose(precision or precisions(problem)[0])
-    found = _timed(problem, x, weight, stopwatch, max_seconds=BRIEF_SECONDS)
-    layout, _, run = min(found, key=lambda one: one[1].median_ms)
+    _choose(precision)
+    known, found = _faster.get((problem, precision)), []
+    for layout, run, to_output in _variants(problem, x, weight):
+        if known not in (None, layout):
+            continue
+        result = run()
+        torch.cuda.synchronize()
+        if check:
+            check(to_output(result) if to_output else result)
+        del result
+        brief = 0.0 if known else stopwatch.measure(run, max_seconds=BRIEF_SECONDS, min_repeats=FEW_REPEATS).median_ms
+        found.append((brief, layout, run))
+    _, layout, run = min(found, key=lambda one: one[0])
+    _faster[problem, precision] = layout
     return layout, run
 
 
@@ -210,17 +204,17 @@ def _choose(precision: str) -> None:
 
 def _kernels(run: Callable[[], Any]) -> list[str]:
     """Names of the GPU kernels that the call launches: they say how the library computes. Empty if unreadable."""
-    run()  # cuDNN tries its algorithms at the first call
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the profiler's, about cycles that this one does not have
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
+            # not torch.profiler, which imports the whole of torch.compile
+            with torch.autograd.profiler.profile(use_cpu=False, use_device="cuda", use_kineto=True) as trace:
                 run()
                 torch.cuda.synchronize()
     except RuntimeError:
         return []
     on_gpu = torch.autograd.DeviceType.CUDA
-    return sorted({event.name for event in trace.events() if event.device_type == on_gpu})
+    return sorted({event.name for event in trace.function_events if event.device_type == on_gpu})
 
 
 def _variants(problem: Problem, first: Any, second: Any) -> Iterator[Variant]:

@@ -24,8 +24,8 @@ from common.run.messages import Timing as Timing
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
 MIN_REPEATS, MIN_PAIRS = 10, 6
-FEW_REPEATS, LONG_MS = 3, 100.0  # of a launch that takes longer
-WARM_UP_SECONDS, SETTLED_BY_SECONDS, PAIR_SETTLED_BY_SECONDS = 0.1, 0.5, 0.2  # at least, and at most
+FEW_REPEATS, LONG_MS = 3, 10.0  # of a launch that takes longer
+WARM_UP_SECONDS, SETTLED_BY_SECONDS, PAIR_SETTLED_BY_SECONDS = 0.1, 0.5, 0.1  # at least, and at most
 SETTLED, JITTER_SECONDS = 0.01, 2e-6  # share by which medians of two parts of it may differ, and what the host may do
 BATCH, BATCH_SECONDS = 5, 1.0  # launches that are queued together, and how long they last at most
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200

@@ -1,10 +1,14 @@
 """How large a problem a card takes: by its memory, and by the time of a launch, with cards made up."""
 
+import os
+from types import SimpleNamespace
+
 import pytest
 
-from common.catalog import problems
+from common.catalog import catalog, problems
 from common.catalog.problems import PRESETS
 from common.check import loading
+from common.run import messages
 
 GB = 10**9
 TIMED = [name for ladder in problems.LADDERS for name in problems.timed_presets(ladder)]
@@ -87,3 +91,38 @@ def test_a_record_s_size_holds_where_it_would_be_chosen_again():
     assert loading.runs_at(problem, quarter, 0.3, roomy)
     assert not loading.runs_at(problem, problems.PRESETS["unet3d"], 0.3, roomy)
     assert not loading.runs_at(problem, full, 0.3, 0)
+
+
+def test_a_file_known_to_be_fast_is_not_timed_at_another_size_until_it_is_saved_again(tmp_path, monkeypatch):
+    """A GPU that takes 100 ps an operation, then, after an edit of the file, 1 ps."""
+    file, sizes, each, passed = tmp_path / "gemm_naive.py", [], [1e-10], [0.0]
+    file.write_text("")
+    task = messages.at(catalog.find("gemm_naive"), PRESETS["gemm-2048"], file)
+
+    class Bench:
+        def __init__(self, module, size, tile):
+            self.size = size
+
+        def load(self, *operands):
+            sizes.append(self.size)
+
+        def run(self):
+            passed[0] += self.size.flops * each[0]
+
+    monkeypatch.setattr(loading, "_slowest", {})
+    monkeypatch.setattr(loading, "room", lambda: room(79))
+    monkeypatch.setattr(loading, "check", SimpleNamespace(Bench=Bench))
+    monkeypatch.setattr(loading, "time", SimpleNamespace(perf_counter=lambda: passed[0]))
+    monkeypatch.setattr(loading.device, "gpu_count", lambda: 1)
+
+    def sized():
+        sizes.clear()
+        return loading.sized(messages.Size(**task), None), len(sizes)
+
+    assert sized() == (problems.Gemm(M=1024, N=1024, K=1024), 2)  # of 2.1 GFLOP; the whole would take 1.7 s
+    each[0] = 1e-12
+    os.utime(file, (1, 1))
+    assert sized() == (PRESETS["gemm-2048"], 1)
+    assert sized() == (PRESETS["gemm-2048"], 0)
+    os.utime(file, (2, 2))
+    assert sized() == (PRESETS["gemm-2048"], 1)

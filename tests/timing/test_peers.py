@@ -30,6 +30,7 @@ def library(monkeypatch):
     """A library with two layouts, the second faster; gives the precisions that it was asked for."""
     asked = []
     monkeypatch.setattr(loading, "beside", {})
+    monkeypatch.setattr(peers, "_faster", {})
     monkeypatch.setitem(
         sys.modules, "torch",
         SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)),
@@ -79,6 +80,25 @@ def test_the_layout_is_found_once_for_all_steps_on_a_problem(library, monkeypatc
         assert list(loading.beside) == [(problem, "FP16")]  # operands of one problem at a time
     assert tried == [one, other, one]
     assert library == ["FP16"] * 4  # others may have asked for another precision in between
+
+
+def test_a_library_s_rows_are_checked_but_for_tf32_and_take_the_layout_that_was_found(library, monkeypatch):
+    checked, timed, measure, problem = [], [], Stopwatch.measure, PRESETS["ece408-layer1"]
+    monkeypatch.setattr(
+        Stopwatch, "measure", lambda self, run, **limits: timed.append(run()) or measure(self, run, **limits)
+    )
+    monkeypatch.setattr(peers, "_oracle", lambda _: checked.append)
+    monkeypatch.setattr(peers, "_kernels", lambda run: [run()])
+    monkeypatch.setattr(peers, "version", lambda _: "9")
+    monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
+    peers.measure_beside(lambda: "step", problem, "tf32", Stopwatch())
+    assert timed == ["NCHW", "NHWC"]
+    rows = peers.measure(problem, Stopwatch(), [])
+    assert [(row.peer, row.layout, row.kernels) for row in rows] == [
+        ("cuDNN FP32", "NHWC", ["NHWC"]), ("cuDNN TF32", "NHWC", ["NHWC"]),
+    ]  # fmt: skip
+    assert timed[2:] == ["NCHW", "NHWC", "NHWC", "NHWC"]
+    assert checked == ["NCHW", "NHWC"]
 
 
 @pytest.mark.parametrize("problem", [*RAGGED["conv3d"], *RAGGED["dgrad"], *RAGGED["wgrad"]], ids=repr)

@@ -204,7 +204,7 @@ def test_of_a_long_launch_three_repeats_are_enough_and_few_are_queued_together(s
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=machine))
     batches, together = [], stopwatch._times
     monkeypatch.setattr(stopwatch, "_times", lambda launches: batches.append(len(launches)) or together(launches))
-    for seconds, queued, repeats in ((0.31, 3, 3), (0.45, 2, 4), (1.5, 1, 3), (0.15, 5, 5), (0.09, 5, 10)):
+    for seconds, queued, repeats in ((0.31, 3, 3), (0.45, 2, 4), (1.5, 1, 3), (0.02, 5, 5), (0.009, 5, 10)):
         batches.clear()
         found = stopwatch.measure(lambda seconds=seconds: machine.work(1e-5, seconds), clock=machine)
         assert (set(batches), found.repeats) == ({queued}, repeats)
