@@ -41,9 +41,9 @@ leave_words = in_bytes.stores.leaving(leave_part, ROW, in_bytes.BLOCK_N // (2 * 
 
 
 @inlined
-def leave(c, m0, row, n0, tiles, own, acc, band, lane):
-    """The warp's rows of a tile of C, from (m0 + row, n0) on, through its slabs at tiles[own]; c maps words."""
-    leave_words(c, m0, row, n0 // uint32(2), tiles, own, acc, band, lane)
+def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
+    """The warp's rows of a tile of C, from (m0 + row, n0) on, through its slabs at tiles[own]; to_map has words."""
+    leave_words(to_map, m0, row, n0 // uint32(2), tiles, own, acc, 0, lane)
 
 
 BF16 = in_bytes.Kind(float32, hopper.float_tiles, in_bytes.consuming(hopper.wgmma_bf16), unaligned.store_pair, leave)

@@ -5,8 +5,7 @@ Builds on: hgemm_specialised
 New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8 in the time of half as many k of float16. It takes both
     operands K-major alone, so a tile of B is one box of the transpose. What a kernel has to know of its values is a
     `Kind`; the rest is hgemm_specialised. Sums leave as in hgemm_tma_stores, as words; where rows of C are not
-    multiples of 16 bytes, or sums are finished first, from registers. Where rows of A are not multiples of 16 bytes,
-    `launch` runs igemm_mma.
+    multiples of 16 bytes, from registers. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
 Run: python -m lessons.09_fewer_bits igemm_wgmma
 """
@@ -55,7 +54,12 @@ K_STEP = MMA_K >> 4  # from one k to the next, as descriptors count
 ACC = BLOCK_N // 2  # sums of a thread
 EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
 locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
-leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
+boxed = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
+
+
+@inlined
+def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
+    boxed(to_map, m0, row, n0, tiles, own, acc, 0, lane)
 
 
 class Kind(NamedTuple):
@@ -128,7 +132,7 @@ def specialise(kind, boxes):
 
                 # store
                 if boxes:
-                    leave(c, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
+                    leave(c, m0, warp * uint32(WARP_M), n0, tiles, own, acc, lane, uint32(N), operands)
                 else:
                     m = int64(m0 + warp * uint32(WARP_M) + lane // uint32(4))
                     n = int64(n0 + lane % uint32(4) * uint32(2))
@@ -149,7 +153,7 @@ def multiply(a, b_t, c, kind, operands=()):
     M, N = c.shape
     word = np.dtype(str(kind.sum))
     a_map, b_map = (MAPS.tiled(part.view(word), (rows, ROW)) for part, rows in ((a, BLOCK_M), (b_t, BLOCK_N)))
-    boxes = aligned(c) and kind.leave is not None
+    boxes = aligned(c)
     blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
     specialise(kind, boxes)[blocks, THREADS, 0, SHARED_BYTES](
         a_map, b_map, MAPS.tiled(c.view(word), (WARP_M, ROW)) if boxes else c, M, N, a.shape[1],
@@ -163,4 +167,5 @@ def launch(a, b_t, c, finish=None):
         return unaligned.launch(a, b_t, c, finish)
     if finish is None:
         return multiply(a, b_t, c, S8)
-    multiply(a, b_t, c, S8._replace(store=finish.store, leave=None), finish.operands)
+    kind = S8._replace(store=finish.store, leave=finish.leaving(BLOCK_N // (4 * ROW)))
+    multiply(a, b_t, c, kind, finish.operands)

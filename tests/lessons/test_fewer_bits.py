@@ -165,16 +165,16 @@ WRONG = {
 }
 
 
-def finished(step, finish):
+def finished(step, finish, N=37):
     """What a step leaves of int8, and what it is to leave: many sums are halves of integers, some beyond 127."""
     from numba import cuda
 
     module = catalog.load(catalog.find(step).path, "igemm")
-    problem = problems.from_shape("igemm", {"M": 19, "N": 37, "K": 160})
+    problem = problems.from_shape("igemm", {"M": 19, "N": N, "K": 160})
     x, weight = inputs.special("tiny", problem, 1)
     weight[:, ::3] = inputs.integers(problem, 1)[1][:, ::3]
-    factors = np.where(np.arange(37) % 2, np.float32(0.5), np.float32(0.25))
-    a, b, c = (cuda.to_device(one) for one in (x, weight, np.zeros((19, 37), np.int8)))
+    factors = np.where(np.arange(N) % 3, np.float32(0.5), np.float32(0.25))
+    a, b, c = (cuda.to_device(one) for one in (x, weight, np.zeros((19, N), np.int8)))
     module.launch(a, module.prepare(b, problem), c, finish=finish(cuda.to_device(factors)))
     sums = reference.full(problem, x, weight) * factors
     assert (np.abs(sums) > 127.5).any()
@@ -182,9 +182,10 @@ def finished(step, finish):
     return c.copy_to_host(), np.clip(np.rint(sums), -128, 127)
 
 
-@pytest.mark.parametrize("step", ["igemm_mma", "igemm_wgmma"])
-def test_sums_become_int8(step, traced):
-    np.testing.assert_array_equal(*finished(step, catalog.load_file(QUANTISED).quantised))
+@pytest.mark.parametrize(("step", "N"), [("igemm_mma", 37), ("igemm_wgmma", 37), ("igemm_wgmma", 208)])
+def test_sums_become_int8(step, N, traced):
+    """In rows of 208 bytes they leave by boxes, of which the second is clipped."""
+    np.testing.assert_array_equal(*finished(step, catalog.load_file(QUANTISED).quantised, N))
 
 
 @pytest.mark.parametrize("mistake", WRONG)

@@ -6,19 +6,26 @@ multiplied, in float32, while it is in a register; then it is rounded once, ties
     launch(a, prepare(b, problem), c, finish=quantised(factors))  # c is int8, factors float32, one for each column
 """
 
+import importlib
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cuda, float32, int32, uint32
 
+from lessons.toolkit import hopper
 from lessons.toolkit.memory import VECTOR, load4
 from lessons.toolkit.mma import to_int8
-from lessons.toolkit.unroll import inlined
+from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
 
 THREADS = 256
 SPREAD = 40.0  # of the results that are timed, as a standard deviation: some are beyond 127
 BYTE = 0xFF
+ROW = 32  # words of a row of results on its way, four columns each
+SLABS, SLAB = stores.SLABS, stores.WARP_M * ROW
 
 
 @inlined
@@ -32,16 +39,61 @@ def store_quantised(c, m, n, acc, i, paired, operands):
                 c[m, n + v] = to_int8(float32(acc[i + v]) * factors[n + v])
 
 
+@inlined
+def packed(acc, i, near, far):
+    """acc[i] and acc[i + 1] times their factors, as int8 in the lower half of a word."""
+    low, high = int32(to_int8(float32(acc[i]) * near)), int32(to_int8(float32(acc[i + 1]) * far))
+    return int32((low & int32(BYTE)) | (high & int32(BYTE)) << int32(8))
+
+
+@lru_cache
+def leaving(BOXES):
+    """Build the function by which a warp's 16 rows of sums leave as int8, as in hgemm_tma_stores: BOXES of 128
+    columns to (m0 + row, n0), through slabs at tiles[own]."""
+
+    @inlined
+    @unroll
+    def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
+        (factors,) = operands
+        group, pair, odd = lane // uint32(4), lane % uint32(4), lane % uint32(2)
+        for box in unrolled(BOXES):
+            slab = own + uint32(box % SLABS * SLAB)
+            if lane == 0:
+                hopper.tma_wait_read(SLABS - 1)  # what lay here has left
+            cuda.syncwarp()
+            # of two times 8 columns a lane has two pairs: its neighbour completes one to a word, and gets the other
+            for two in unrolled(ROW // 4):
+                first, n = 8 * (box * (ROW // 4) + two), n0 + uint32(128 * box + 16 * two) + pair * uint32(2)
+                n = n if n < N else uint32(0)  # what is outside is clipped
+                near, far, near_8, far_8 = factors[n], factors[n + 1], factors[n + 8], factors[n + 9]
+                word = (uint32(4 * two) + odd * uint32(2) + pair // uint32(2)) ^ group * uint32(4)  # swizzled
+                at = slab + group * uint32(ROW) + word
+                for half in unrolled(2):
+                    left = packed(acc, first + 2 * half, near, far)
+                    right = packed(acc, first + 4 + 2 * half, near_8, far_8)
+                    theirs = cuda.shfl_xor_sync(0xFFFFFFFF, left if odd else right, 1)
+                    four = theirs | right << 16 if odd else left | theirs << 16
+                    tiles[at + uint32(8 * ROW * half)] = int32(four)
+            hopper.fence_async()
+            cuda.syncwarp()
+            if lane == 0:
+                hopper.tma_store2(to_map, int32(m0) + int32(row), int32(n0) // 4 + int32(ROW * box), tiles, slab)
+                hopper.tma_commit()
+
+    return leave
+
+
 class Quantised(NamedTuple):
-    """A `finish`: how a pair of sums is stored, and what that reads."""
+    """A `finish`: how a pair of sums is stored, what builds the function by which all leave, and what these read."""
 
     store: Any
+    leaving: Any
     operands: tuple
 
 
 def quantised(factors):
     """The finish that multiplies each column of C by its factor, float32 on the GPU, and makes int8 of it."""
-    return Quantised(store_quantised, (factors,))
+    return Quantised(store_quantised, leaving, (factors,))
 
 
 # --- the same in a kernel of its own, to be timed beside it ---
