@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-import tempfile
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +23,6 @@ from common.trace import trace
 from common.trace.messages import Script, ScriptResult, Traced
 
 _SECONDS, _IN_ALL = 120.0, 3600.0  # for one group of blocks, or the host's code between launches; and for a program
-_POLL_SECONDS = 0.05
 
 
 def trace_steps(options: argparse.Namespace) -> int:
@@ -104,12 +99,11 @@ def run_script(options: argparse.Namespace) -> int:
     path: Path = options.script
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
-    with _passed_on(options.json) as (output, errors):
-        task = Script(
-            path=str(path.resolve()), ladder="", folder=os.getcwd(), words=options.words, stop=options.stop,
-            kept=traces.KEPT if options.html is not None else 0, output=output, errors=errors, within=_IN_ALL,
-        )  # fmt: skip
-        ((_, found),) = isolate.run([task], True, _SECONDS)
+    task = Script(
+        path=str(path.resolve()), ladder="", folder=os.getcwd(), words=options.words, stop=options.stop,
+        kept=traces.KEPT if options.html is not None else 0, aside=options.json, within=_IN_ALL,
+    )  # fmt: skip
+    ((_, found),) = isolate.run([task], True, _SECONDS)
     if options.html is not None:
         kernels = [kernel for kernel in found.kernels if Path(kernel.file).is_file()]
         if kernels:
@@ -156,34 +150,3 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
         lines.append(f"[green]No fault[/] {text}.")
     told: dict[str, object] = {"status": status, "faults": faults, "unknown": unknown, "notes": notes}
     return code, {**told, "kernels": found.kernels}, lines
-
-
-@contextmanager
-def _passed_on(aside: bool) -> Iterator[tuple[str, str]]:
-    """Two files that a program prints to; what comes is passed on at once, to standard error alone beside JSON."""
-    done = threading.Event()
-
-    def pass_on() -> None:
-        over = False
-        while not over:
-            over = done.wait(_POLL_SECONDS)
-            for file, target in ((output, sys.stderr if aside else sys.stdout), (errors, sys.stderr)):
-                try:
-                    target.flush()
-                    target.buffer.write(file.read())
-                    target.buffer.flush()
-                except OSError:
-                    console.discard(target)
-
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Path(folder, "output").open("w+b") as output,
-        Path(folder, "errors").open("w+b") as errors,
-    ):
-        thread = threading.Thread(target=pass_on, daemon=True)
-        thread.start()
-        try:
-            yield output.name, errors.name
-        finally:
-            done.set()
-            thread.join()
