@@ -146,8 +146,8 @@ class ScriptResult(Result, frozen=True, kw_only=True):
 
 class Script(FileTask[ScriptResult], frozen=True, kw_only=True, tag="check.script"):
     """What does a program do that runs kernels? The file is run as the main program, from ``folder``, with these
-    ``words``, and prints where the harness does (``aside``: to standard error alone). ``stop``: end it after the first
-    launch with faults. ``kept``: as in :class:`TraceOptions`."""
+    ``words``, and prints where the harness does (``aside``: to standard error alone). ``stop``: end it after the
+    first launch with faults. ``kept``: as in :class:`TraceOptions`."""
 
     folder: str
     words: Sequence[str] = ()
