@@ -19,14 +19,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from common.catalog import cache, sources
 from common.machine_code.capture import replaced
 
-FOLDER = cache.FOLDER / "kernels"
-
+_KIND = "kernels"  # of what the cache keeps
 _PACKAGES_BY_NAME = ("numba", "numba_cuda", "llvmlite", "numpy", "cuda")
 _SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how their names begin
 _Capability = tuple[int, int]
@@ -132,8 +130,8 @@ def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capabilit
 class Cache:
     """Replaces Numba's cache of one dispatcher: asked before a kernel is compiled, and told afterwards."""
 
-    def __init__(self, dispatcher: Any, folder: Path) -> None:
-        self._dispatcher, self._folder = dispatcher, folder
+    def __init__(self, dispatcher: Any) -> None:
+        self._dispatcher = dispatcher
         self._key: str | None = None
         self._capability: _Capability = (0, 0)
         self._began = 0.0
@@ -150,12 +148,11 @@ class Cache:
         major, minor = dispatcher.get_current_device().compute_capability
         self._capability = int(major), int(minor)
         self._key = key(self._dispatcher, arguments, self._capability)
-        data = cache.read_bytes(self._folder, f"{self._key}.kernel") or b""
+        kept = cache.get(_KIND, self._key, _Kept) if self._key else None
         self._began = time.perf_counter()
-        try:
-            entry, lineinfo, ms, code = msgspec.msgpack.decode(data, type=_Kept)
-        except msgspec.DecodeError:  # not kept, or not by this version
+        if kept is None:
             return None
+        entry, lineinfo, ms, code = kept
         library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), entry, entry)
         library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(code)
         library._finalized = True
@@ -176,15 +173,14 @@ class Cache:
             return
         with _for_capability(self._capability):
             code = library.get_cubin().code
-        kept: _Kept = kernel.entry_name, bool(kernel.lineinfo), elapsed, code
-        cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.msgpack.encode(kept))
+        cache.put(_KIND, self._key, (kernel.entry_name, bool(kernel.lineinfo), elapsed, code))
 
 
 saved = SimpleNamespace(ms=0.0)  # by which compiling here would have taken longer than finding the kernels did
 
 
-def install(folder: Path = FOLDER) -> None:
-    """From now on, kernels that this process compiles are looked up in ``folder``, and kept there."""
+def install() -> None:
+    """From now on, kernels that this process compiles are looked up in the cache, and kept there."""
     from numba.cuda import dispatcher
 
     construct = dispatcher.CUDADispatcher.__init__
@@ -192,7 +188,7 @@ def install(folder: Path = FOLDER) -> None:
     @functools.wraps(construct)
     def constructed(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
-        self._cache = Cache(self, folder)
+        self._cache = Cache(self)
 
     dispatcher.CUDADispatcher.__init__ = constructed
 
