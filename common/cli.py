@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -48,9 +47,7 @@ _COMMANDS = {
               "step --problem --values --record"),
 }  # fmt: skip
 _SIGNALLED = 128  # and the signal's number, as a shell has it
-USER_ERRORS = (
-    ValueError, OSError, device.NoGpuError, run.DeviceError, tools.ToolError, TraceError,
-)  # fmt: skip
+USER_ERRORS = (ValueError, OSError, device.NoGpuError, run.DeviceError, tools.ToolError, TraceError)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -138,8 +135,7 @@ def _signals(came: list[int]) -> Iterator[None]:
         came.append(number)
         raise KeyboardInterrupt
 
-    main = threading.current_thread() is threading.main_thread()
-    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if main and hasattr(signal, name)]
+    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in known}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # what whoever started this wants ignored (nohup) stays so

@@ -30,11 +30,10 @@ def show_history(options: argparse.Namespace) -> None:
         console.tell("the history is empty: it will list each run of an edited step")
         return
     steps, marks = {event.step for event in found}, dict[tuple[str, str], str]()
-    for path in files:
-        if path.stem in steps:
-            marks[path.stem, history.sha(shipped.text(path) or b"")] = "shipped"
-            if path.exists():
-                marks[path.stem, history.sha(store.read_bytes(path))] = "now"
+    for path in [path for path in files if path.stem in steps]:
+        marks[path.stem, history.sha(shipped.text(path) or b"")] = "shipped"
+        if path.exists():
+            marks[path.stem, history.sha(store.read_bytes(path))] = "now"
     console.say().print(words.events(found, marks))
 
 
@@ -61,10 +60,10 @@ def reset(options: argparse.Namespace) -> None:
     try:
         files = [path for path in shipped.everything() if path.parent in folders] or [_file_of(wanted)]
     except ValueError:
-        numbers = ", ".join(name[:2] for name in lessons)
-        given = f"LESSON={wanted}" if wanted else "no lesson is named"
-        text = f"{given}: must be one of {numbers}, or the name of a step, a helper or an exercise"
-        raise ValueError(text) from None
+        given, numbers = f"LESSON={wanted}" if wanted else "no lesson is named", ", ".join(n[:2] for n in lessons)
+        raise ValueError(
+            f"{given}: must be one of {numbers}, or the name of a step, a helper or an exercise"
+        ) from None
     for path in files:
         original = shipped.text(path)
         if original is None:

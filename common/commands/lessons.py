@@ -185,7 +185,7 @@ def check_changed(
     if rows and rows.outcomes:
         rows.show()
     if rest:
-        console.print_checks(outcomes, seed, drawn=any(step.name not in recorded for step in rest))
+        console.print_checks(outcomes, seed)
     if card and (wrong := {outcome.step.name for outcome in outcomes if not outcome.fine}):
         console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
     console.say_shipped(recorded)

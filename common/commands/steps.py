@@ -51,7 +51,7 @@ def check(options: argparse.Namespace) -> int:
         engine = "tracer" if without_gpu else "gpu"
         console.print_json({"device": engine, "right": code == RIGHT, "seed": seed, "results": results})
     else:
-        console.print_checks(outcomes, seed, shape is None, options.file)
+        console.print_checks(outcomes, seed, options.file)
     console.say_left_out(outcomes, options)
     return code
 

@@ -253,8 +253,6 @@ def opt_in() -> None:
     from numba.cuda import dispatcher
 
     launch = dispatcher._Kernel.launch
-    if getattr(launch, "opts_in", False):
-        return
 
     def launched(self: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
         cluster = limits.cluster_of(getattr(self, "launch_bounds", None))
@@ -271,7 +269,6 @@ def opt_in() -> None:
         with in_clusters:
             return launch(self, args, griddim, blockdim, stream, sharedmem)
 
-    launched.opts_in = True  # type: ignore[attr-defined]
     dispatcher._Kernel.launch = launched
 
 

@@ -8,7 +8,6 @@ kernel reaches, their values and files. What cannot be described is compiled as 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import platform
 import sys
@@ -185,7 +184,6 @@ def install() -> None:
 
     construct = dispatcher.CUDADispatcher.__init__
 
-    @functools.wraps(construct)
     def constructed(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
         self._cache = Cache(self)
