@@ -60,10 +60,10 @@ def reset(options: argparse.Namespace) -> None:
     try:
         files = [path for path in shipped.everything() if path.parent in folders] or [_file_of(wanted)]
     except ValueError:
-        given, numbers = f"LESSON={wanted}" if wanted else "no lesson is named", ", ".join(n[:2] for n in lessons)
-        raise ValueError(
-            f"{given}: must be one of {numbers}, or the name of a step, a helper or an exercise"
-        ) from None
+        numbers = ", ".join(name[:2] for name in lessons)
+        given = f"LESSON={wanted}" if wanted else "no lesson is named"
+        text = f"{given}: must be one of {numbers}, or the name of a step, a helper or an exercise"
+        raise ValueError(text) from None
     for path in files:
         original = shipped.text(path)
         if original is None:
