@@ -253,6 +253,8 @@ def opt_in() -> None:
     from numba.cuda import dispatcher
 
     launch = dispatcher._Kernel.launch
+    if getattr(launch, "opts_in", False):
+        return
 
     def launched(self: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
         cluster = limits.cluster_of(getattr(self, "launch_bounds", None))
@@ -269,6 +271,7 @@ def opt_in() -> None:
         with in_clusters:
             return launch(self, args, griddim, blockdim, stream, sharedmem)
 
+    launched.opts_in = True  # type: ignore[attr-defined]
     dispatcher._Kernel.launch = launched
 
 
