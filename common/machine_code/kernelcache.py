@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from common.catalog import cache, sources
 from common.machine_code.capture import replaced
@@ -27,7 +28,15 @@ _KIND = "kernels"  # of what the cache keeps
 _PACKAGES_BY_NAME = ("numba", "numba_cuda", "llvmlite", "numpy", "cuda")
 _SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how their names begin
 _Capability = tuple[int, int]
-_Kept = tuple[str, bool, float, bytes]  # a kernel's name, has it line information, ms to compile it, machine code
+
+
+class _Kept(Struct):
+    """A kernel's name, has it line information, how long it took to compile, and its machine code."""
+
+    name: str
+    lineinfo: bool
+    ms: float
+    code: bytes
 
 
 class _Describer:
@@ -151,16 +160,15 @@ class Cache:
         self._began = time.perf_counter()
         if kept is None:
             return None
-        entry, lineinfo, ms, code = kept
-        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), entry, entry)
-        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(code)
+        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), kept.name, kept.name)
+        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(kept.code)
         library._finalized = True
         kernel = dispatcher._Kernel._rebuild(
-            cooperative=False, name=entry, signature=types.void(*arguments), codelibrary=library, debug=False,
-            lineinfo=lineinfo, call_helper=None, extensions=[],
+            cooperative=False, name=kept.name, signature=types.void(*arguments), codelibrary=library, debug=False,
+            lineinfo=kept.lineinfo, call_helper=None, extensions=[],
         )  # fmt: skip
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
-        saved.ms += max(0.0, ms - 1e3 * (time.perf_counter() - began))
+        saved.ms += max(0.0, kept.ms - 1e3 * (time.perf_counter() - began))
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
@@ -172,7 +180,7 @@ class Cache:
             return
         with _for_capability(self._capability):
             code = library.get_cubin().code
-        cache.put(_KIND, self._key, (kernel.entry_name, bool(kernel.lineinfo), elapsed, code))
+        cache.put(_KIND, self._key, _Kept(kernel.entry_name, bool(kernel.lineinfo), elapsed, code))
 
 
 saved = SimpleNamespace(ms=0.0)  # by which compiling here would have taken longer than finding the kernels did
