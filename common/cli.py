@@ -7,13 +7,12 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from common.catalog import device
 from common.check import run
-from common.commands import arguments, bench, changed, edits, lessons, steps, tracing
+from common.commands import arguments, bench, edits, lessons, steps, tracing
 from common.commands.console import RIGHT, UNREAD, UNUSABLE, blame, discard, tell
 from common.run import isolate
 from common.timing import tools
@@ -28,10 +27,10 @@ _COMMANDS = {
     "check": (steps.check, "check that steps compute the right values, without races or unset reads",
               "steps --file --json --sim --shape --seed --full --record"),
     "time": (steps.time, "time steps on the GPU", "steps --file --json --problem"),
-    "all": (changed.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
+    "all": (lessons.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
     "diff": (steps.diff, "show what differs between two steps, docstrings left out", "old new?"),
     "ship": (steps.ship, "declare helpers and exercises, as they are, the shipped ones (for maintainers)", ""),
-    "inspect": (steps.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",
+    "inspect": (tracing.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",
                 "steps --file --json --problem --cc --ptx --sass --compiler --record"),
     "trace": (tracing.trace_steps, "run one block on the CPU and report every access to memory, line by line",
               "steps --file --json --shape --block --html --agree"),
@@ -40,17 +39,15 @@ _COMMANDS = {
     "reset": (edits.reset, "bring back a lesson's shipped files; edited ones are saved first", "lesson?"),
     "run": (tracing.run_script, "run any Numba CUDA program in the tracer, without a GPU; report faults and costs",
             "script --stop --html --json"),
-    "charts": (changed.charts, "draw the charts and tables of your own records that changed", "--fresh --record"),
-    "book": (changed.build_book, "build the book, a site that opens in a browser without a network", ""),
+    "charts": (steps.charts, "draw the charts and tables of your own records that changed", "--fresh --record"),
+    "book": (steps.build_book, "build the book, a site that opens in a browser without a network", ""),
     "bench": (bench.run_bench, "check and time all steps and NVIDIA's libraries that have no current record",
               "steps --problem --part --record"),
     "sweep": (bench.sweep, "time a step with other tile constants; an interrupted sweep is continued",
               "step --problem --values --record"),
 }  # fmt: skip
 _SIGNALLED = 128  # and the signal's number, as a shell has it
-USER_ERRORS = (
-    ValueError, OSError, device.NoGpuError, run.DeviceError, tools.ToolError, TraceError,
-)  # fmt: skip
+USER_ERRORS = (ValueError, OSError, device.NoGpuError, run.DeviceError, tools.ToolError, TraceError)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -138,8 +135,7 @@ def _signals(came: list[int]) -> Iterator[None]:
         came.append(number)
         raise KeyboardInterrupt
 
-    main = threading.current_thread() is threading.main_thread()
-    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if main and hasattr(signal, name)]
+    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in known}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # what whoever started this wants ignored (nohup) stays so

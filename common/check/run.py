@@ -23,7 +23,6 @@ from common.catalog import cache, catalog, device, problems, schema, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, plan
-from common.machine_code import kernelcache
 from common.run import isolate, messages
 from common.run.messages import Outcome, Result, StepResult, at
 
@@ -77,8 +76,6 @@ class Checking:
             one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
             one.lay_out(seed, full, step.name in brief, compiled)
         self._pool, self._gpu = isolate.Pool(), ThreadPoolExecutor(1)
-        if not without_gpu:
-            cache.prune(kernelcache.FOLDER)
         later = _shapes(timed)
         for step, one in self._checks.items():
             if on_gpu := [task for _, task in one.on_gpu if not _is_large(task)]:

@@ -331,8 +331,6 @@ def script_task(task: Script) -> ScriptResult:
     """Run a program, its kernels in the tracer."""
     from common.trace import script
 
-    for name, number, stream in ((task.output, 1, "stdout"), (task.errors, 2, "stderr")):
-        if name:
-            setattr(sys, stream, child.written_to(name, number))
+    child.print_outside(task.aside)
     os.chdir(task.folder)
     return script.run(Path(task.path), list(task.words), task.stop, task.kept)

@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--compiler": {"choices": ["mlir"], "help": "show beside it the code of numba-cuda's successor, if installed"},
     "--block": {"metavar": "X,Y,Z", "help": "the block to trace (default: one in the middle)"},
     "--html": {"type": Path, "metavar": "OUT", "help": "write the trace as an interactive page, in one file"},
-    "--agree": {"action": "store_true", "help": "compare with the hardware's counters; with a GPU, count anew"},
+    "--agree": {"action": "store_true", "help": "compare with what the reference GPU's counters counted"},
     "--stop": {"action": "store_true", "help": "stop after the first launch that has a fault"},
     "--seconds": {"type": float, "default": 60.0, "metavar": "S", "help": "limit of each check (default: 60)"},
     "--workers": {"type": int, "metavar": "N", "help": "files graded at a time (default: one per processor)"},

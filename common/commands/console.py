@@ -157,13 +157,10 @@ def line(one: Outcome) -> str:
     return f"{one.step.name}{where}: {found}{median}; {one.seconds or 0.0:.1f} s"
 
 
-def print_checks(
-    outcomes: list[Outcome], seed: int | None = None, drawn: bool = True, file: Path | None = None
-) -> None:
-    """What came of a check, the ``seed`` of its operands and ``drawn`` shapes; of a ``file`` in a step's place."""
+def print_checks(outcomes: list[Outcome], seed: int | None = None, file: Path | None = None) -> None:
+    """What came of a check, the ``seed`` of its random shapes and operands; of a ``file`` in a step's place."""
     if seed is not None:
-        what = "random shapes" if drawn else "operands"
-        tell(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
+        tell(f"[dim]random shapes and operands came from seed {seed}: --seed {seed} repeats them[/]")
     say().print(tables.checks(outcomes))
     tell(*words.printed(outcomes))
     print_complaints(outcomes)

@@ -30,11 +30,10 @@ def show_history(options: argparse.Namespace) -> None:
         console.tell("the history is empty: it will list each run of an edited step")
         return
     steps, marks = {event.step for event in found}, dict[tuple[str, str], str]()
-    for path in files:
-        if path.stem in steps:
-            marks[path.stem, history.sha(shipped.text(path) or b"")] = "shipped"
-            if path.exists():
-                marks[path.stem, history.sha(store.read_bytes(path))] = "now"
+    for path in [path for path in files if path.stem in steps]:
+        marks[path.stem, history.sha(shipped.text(path) or b"")] = "shipped"
+        if path.exists():
+            marks[path.stem, history.sha(store.read_bytes(path))] = "now"
     console.say().print(words.events(found, marks))
 
 

@@ -1,22 +1,25 @@
-"""``python -m lessons.NN_name``: check a lesson, time it, compare; its edited steps, and again at every save."""
+"""Steps checked and timed: a lesson's, its edited ones, these again at every save; and ``all``, what has changed."""
 
 from __future__ import annotations
 
 import argparse
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
-from common.catalog import catalog, problems, shipped, sources
+from common.catalog import catalog, lessontext, shipped, sources
 from common.catalog.catalog import Step
 from common.check import plan, run
-from common.commands import arguments, bench, console, edits
+from common.commands import arguments, bench, console, edits, steps
 from common.commands.console import RIGHT, UNUSABLE
 from common.edit import loop, words
-from common.records import records
+from common.records import current, records
 from common.report import tables
 from common.run import isolate
 from common.run.messages import Outcome
+from common.timing import measuring
 
 
 def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
@@ -34,58 +37,46 @@ def _command(options: argparse.Namespace) -> int:
     chosen = [step for step in here if (step.name == name if name else not step.experiment)]
     if not chosen:
         raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
-    steps = [step for step, _ in arguments.pairs(chosen, options.problem)]
+    chosen = [step for step, _ in arguments.pairs(chosen, options.problem)]
     without_gpu = arguments.without_gpu(options.sim)
     edits.keep()
+    edits.name_edited_helpers()
     if options.watch:
-        edits.name_edited_helpers()
-        return watch(steps, options.step is not None, options.problem, without_gpu)
-    return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)
+        return watch(chosen, name is not None, options.problem, without_gpu)
+    return _lesson(chosen, arguments.preset_of(chosen if name else [], options.problem), without_gpu)
 
 
 def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     """Check steps, time them beside those before, print the table; the edited ones first, stage by stage."""
     isolate.warm()
-    edits.name_edited_helpers()
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
-    code = RIGHT
-    for step in edited:  # first, and alone: their verdicts are waited for
-        code = max(code, run_edited(step, preset, without_gpu))
-    rest = [step for step in chosen if step not in edited]
-    known, outcomes = run.shipped(rest), list[Outcome]()
-    if rest:
+    code = max([run_edited(step, preset, without_gpu) for step in edited], default=RIGHT)
+    outcomes: list[Outcome] = []
+    if rest := [step for step in chosen if step not in edited]:
+        known = run.shipped(rest)
         checking = run.check_steps(rest, without_gpu, seed=plan.new_seed(), brief=known)
         outcomes = list(console.checked(rest, checking))
         console.print_checks(outcomes)
         console.say_shipped(known)
-    code = code or console.exit_code(outcomes, asked=False)
-    if code != RIGHT:
-        console.say_left_out(outcomes)
-        return code
-    if without_gpu:
+        code = code or console.exit_code(outcomes, asked=False)
+    compared = list(dict.fromkeys(one for step in chosen for one in (*catalog.predecessors(step), step)))
+    if code == RIGHT and without_gpu:
         console.tell("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
-        _print_recorded(chosen, preset)
-    else:
-        pairs = arguments.pairs(_with_predecessors(chosen), preset)
-        timed = bench.measure_rows(pairs, fresh=True, libraries=False)
+        _print_recorded(arguments.pairs(chosen, preset), compared)
+    elif code == RIGHT:
+        timed = bench.measure_rows(arguments.pairs(compared, preset), fresh=True, libraries=False)
         code = console.exit_code(timed, asked=True)
     console.say_left_out(outcomes)
     return code
 
 
-def _with_predecessors(steps: list[Step]) -> list[Step]:
-    """The steps, each after those it is compared with."""
-    return list(dict.fromkeys(one for step in steps for one in (*catalog.predecessors(step), step)))
-
-
-def _print_recorded(steps: list[Step], preset: str | None) -> None:
+def _print_recorded(pairs: list[tuple[Step, str]], compared: list[Step]) -> None:
     """Print each preset's table of the reference card's record."""
     record = records.other(records.REFERENCE_GPU)
-    for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
-        ladder = problems.preset(name).ladder
-        wanted = _with_predecessors([step for step in steps if step.ladder == ladder])
-        if record and any(record.row(name, step.name) for step in wanted):
-            console.say().print(tables.recorded(record, name, wanted))
+    for preset, ladder in {preset: step.ladder for step, preset in pairs}.items():
+        wanted = [step for step in compared if step.ladder == ladder]
+        if record and any(record.row(preset, step.name) for step in wanted):
+            console.say().print(tables.recorded(record, preset, wanted))
 
 
 # --- edited steps ---
@@ -134,3 +125,68 @@ def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: boo
     finally:
         isolate.cool()
     return RIGHT
+
+
+# --- all steps ---
+
+
+def do_all(options: argparse.Namespace) -> int:
+    say, every = console.say(), catalog.everything()
+    without_gpu = arguments.without_gpu(options.sim)
+    recorded = {} if options.fresh else run.shipped(every)
+    if without_gpu:  # that the compiler works here, one step shows; the others' compilations are of the record, too
+        recorded.pop(every[0].name, None)
+    say.rule("check every step on the CPU" if without_gpu else "check and time every step")
+    outcomes, timed = check_changed(every, recorded, without_gpu, options.fresh)
+    say.rule("charts and tables")
+    if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
+        steps.draw_photo(without_gpu, options.fresh)
+    drawn = steps.redraw(options.fresh)
+    console.say_left_out(outcomes)
+    return max(drawn, *(console.exit_code(found, asked=False) for found in (outcomes, timed)))
+
+
+def check_changed(
+    steps: list[Step], recorded: dict[str, run.Shipped], without_gpu: bool, fresh: bool
+) -> tuple[list[Outcome], list[Outcome]]:
+    """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all. With
+    a GPU, time what it has no current row of, too; those outcomes."""
+    card, room = (None, 0) if without_gpu else run.inspect_device()
+    checks = run.Outcomes([[card.name, card.driver] if card else "tracer", recorded], fresh)
+    found = checks.known(steps, room)
+    console.say_kept(len(found), "verdicts")
+    rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
+    edits.keep(rest)
+    rows = bench.Rows(fresh, quick=True) if card else None
+    lacking = rows.lacking(arguments.pairs(steps, None)) if rows else []
+    ceilings = rows is not None and (fresh or not current.ceilings(rows.record))
+
+    def work(checking: run.Checking) -> Iterator[tuple[str, Any]]:
+        """Each step is timed as soon as it is right, while others are compiled: with all processors busy FP32 steps
+        took the time that they take alone, to 0.6%."""
+        for step in steps:
+            if step in rest:
+                found[step.name] = list(checking.of([step]))
+                yield "check", found[step.name]
+            if all(outcome.fine for outcome in found[step.name]):
+                if step in rest:
+                    checks.keep(found[step.name])
+                if rows:
+                    checking.wait(step)
+                    yield from rows.take([pair for pair in lacking if pair[0] is step])
+        if rows:
+            yield from rows.take(measuring.at_a_low_clock(rows.outcomes), ceilings=ceilings)
+
+    if expected := range(len(rest) + len(lacking) + ceilings):
+        with run.Checking(rest, without_gpu, seed=seed, brief=recorded, timed=lacking) as checking:
+            for _ in console.progress("check and time" if card else "check", work(checking), expected, bench.line):
+                pass
+    outcomes = [outcome for step in steps for outcome in found[step.name]]
+    if rows and rows.outcomes:
+        rows.show()
+    if rest:
+        console.print_checks(outcomes, seed)
+    if card and (wrong := {outcome.step.name for outcome in outcomes if not outcome.fine}):
+        console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
+    console.say_shipped(recorded)
+    return outcomes, measuring.latest(rows.outcomes) if rows else []

@@ -1,19 +1,24 @@
-"""Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, ``inspect``, ``ship``."""
+"""Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, ``ship``; ``charts`` and ``book``."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, limits, shipped, sources
+from common.catalog import cache, catalog, device, lessontext, shipped, sources, store
 from common.check import compiling, plan, run
 from common.commands import arguments, console, edits
-from common.commands.console import RIGHT
-from common.machine_code import codegen, successor
+from common.commands.console import RIGHT, WRONG
+from common.machine_code import codegen
 from common.records import records
-from common.report import tables
+from common.report import pages, tables
+from common.run.messages import Answer
 from common.timing import measuring
+
+BOOK = catalog.ROOT / ".workbook" / "book"
+_PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
 def show_list(options: argparse.Namespace) -> None:
@@ -46,7 +51,7 @@ def check(options: argparse.Namespace) -> int:
         engine = "tracer" if without_gpu else "gpu"
         console.print_json({"device": engine, "right": code == RIGHT, "seed": seed, "results": results})
     else:
-        console.print_checks(outcomes, seed, shape is None, options.file)
+        console.print_checks(outcomes, seed, options.file)
     console.say_left_out(outcomes, options)
     return code
 
@@ -95,72 +100,81 @@ def diff(options: argparse.Namespace) -> None:
     if options.new is None and first.builds_on is None:
         raise ValueError(f"{first.name} starts its ladder: name a second step to compare it with")
     old, new = (first, catalog.find(options.new)) if options.new else (catalog.find(str(first.builds_on)), first)
-    say = console.say()
-    colours = {"+": "green", "-": "red", "@": "cyan"}
-    lines = list(sources.difference(old, new))
+    colours, lines = {"+": "green", "-": "red", "@": "cyan"}, list(sources.difference(old, new))
     for line in lines:
-        say.print(escape(line), style=colours.get(line[0]), soft_wrap=True)
+        console.say().print(escape(line), style=colours.get(line[0]), soft_wrap=True)
     removed, added = (sum(line[0] == sign for line in lines) for sign in "-+")
-    say.print(f"{removed} lines removed, {added} added; docstrings, indentation and imported code are left out")
+    console.tell(f"{removed} lines removed, {added} added; docstrings, indentation and imported code are left out")
 
 
 def ship(_: argparse.Namespace) -> None:
-    console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
+    console.tell(f"written: {store.shown(shipped.note())}")
 
 
-def inspect(options: argparse.Namespace) -> int:
+# --- charts, tables and the book ---
+
+
+def charts(options: argparse.Namespace) -> int:
+    code = redraw(options.fresh, options.record)
     if options.record:
-        return _record_code(options)
-    if options.compiler:
-        arguments.refuse(options, "--compiler mlir", "cc", "show", "json")
-    steps = arguments.one_or_two(options, "inspect")
-    pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), named=True)
-    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else compiling.summary_architecture())
-    # those with instructions of their own: 9.0a names them
-    if architecture not in (*limits.LIMITS, "9.0a", "10.0a", "12.0a"):
-        known = ", ".join(limits.LIMITS)
-        raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0: known are {known}")
-    coming = compiling.summaries(pairs, architecture, options.file, options.show)
-    outcomes = list(console.progress("compile", coming, pairs))
-    shown = found = [(o.step.name, card) for o in outcomes for card in o.cards]
-    if options.compiler:
-        shown = [
-            (f"{step.name} by {successor.PACKAGE}", card)
-            for step, preset in pairs
-            for card in run.ask(step.name, successor.compiled, step, preset, options.file, on_gpu=False)
-        ]
-        found = found + shown
-    if options.json:
-        results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
-        console.print_json({"architecture": architecture, "results": results})
-    elif options.show:
-        for name, card in found:
-            text = card["text"]
-            print(f"// {tables.title(name, card)}, compute capability {architecture}")
-            print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
-    elif found:
-        console.say().print(tables.side_by_side(found), *(tables.by_line(*one) for one in shown))
-    for outcome in outcomes:
-        for reason in outcome.reasons:
-            console.blame(f"{outcome.step.name}: {reason}")
-    return console.exit_code(outcomes, asked=True)
-
-
-def _record_code(options: argparse.Namespace) -> int:
-    """Compile steps for one architecture at every preset, and write their machine code's record if all compile; with
-    ``--compiler`` what the successor makes of all."""
-    arguments.refuse(options, "--record", "cc", "file", "problem", "show", "json")
-    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
-    if options.compiler:
-        made = successor.save(successor.steps(), records.RESULTS)
-        console.tell(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
-        return RIGHT
-    compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
-    outcomes = list(console.progress("compile", compiled, steps, console.line))
-    console.print_complaints(outcomes)
-    code = console.exit_code(outcomes, asked=True)
-    if code == RIGHT:
-        records.record_code(outcomes)
-    else:
-        console.warn("nothing is recorded: not everything compiles")
+        if device.gpu_count():
+            draw_photo(False, options.fresh, shipped=True)
+        for path in pages.update(records.other(records.REFERENCE_GPU)):
+            console.tell(f"tables rewritten: {store.shown(path)}")
     return code
+
+
+def redraw(fresh: bool, shipped: bool = False) -> int:
+    """Draw what changed of the user's or the shipped records, and write a page of tables for each; the exit code."""
+    folder, code = arguments.folder(shipped), RIGHT
+    wanted = pages.stale(shipped, fresh)
+    console.say_kept(len(pages.units(shipped)) - len(wanted), "sets of charts")
+    for unit, result in console.progress("charts", pages.draw(wanted), wanted, _drawn_line) if wanted else ():
+        if result.status != "right":
+            console.blame(f"{unit.name}: not drawn: {result.message}")
+            code = WRONG
+    for record in records.all_records(folder):
+        summary = folder / f"{record.slug}.md"
+        store.write(summary, pages.summary(record))
+        charts = f"{store.shown(folder)}/charts/{record.slug}/"
+        console.tell(f"{record.gpu_name}: charts in {charts}, tables in {store.shown(summary)}")
+    return code
+
+
+def _drawn_line(entry: tuple[pages.Draw, Answer]) -> str:
+    """``results/nvidia-h200.json gemm: 2.1 s``."""
+    unit, result = entry
+    return f"{store.shown(Path(unit.name))} {unit.ladder}: {result.seconds or 0.0:.1f} s"
+
+
+def draw_photo(without_gpu: bool, fresh: bool, shipped: bool = False) -> None:
+    """Draw the photograph's feature maps, on the GPU or as traced, unless those that are there hold."""
+    step = catalog.find(lessontext.read(catalog.LESSONS).photo)
+    gpu = None if without_gpu else run.inspect_device()[0]
+    name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
+    script = catalog.LESSONS / step.lesson / _PHOTO
+    key = cache.key([script, step.path], name, gpu and gpu.driver, shipped)
+    drawn = None if fresh else cache.get("photo", key, str)
+    if drawn and Path(drawn).is_file():
+        console.say_kept(1, "feature maps of the photograph")
+        return
+    path = catalog.load_file(script).draw(step, without_gpu, name, arguments.folder(shipped) / "charts" / slug)
+    cache.put("photo", key, str(path))
+    console.tell(f"feature maps of the photograph drawn: {store.shown(path)}")
+
+
+def build_book(_: argparse.Namespace) -> int:
+    try:
+        from common.book import book  # brings Sphinx
+    except ModuleNotFoundError as error:
+        name = (error.name or "Sphinx").partition(".")[0]
+        raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
+    work = cache.FOLDER / "book"  # what is unchanged
+    try:
+        with store.locked(work):
+            built = book.build(BOOK, work)
+    except book.BookError as error:
+        console.blame(str(error))
+        return WRONG
+    console.tell(escape(f"{built} pages: open {BOOK / 'index.html'}"))
+    return RIGHT

@@ -1,25 +1,23 @@
-"""The commands ``trace`` and ``run``: what the kernels of a step, or of any program, do with memory."""
+"""What kernels do with memory, those of a step (``trace``) or of any program (``run``), and became (``inspect``)."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
-import tempfile
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import problems, store
+from common.catalog import catalog, limits, problems, store
 from common.catalog.catalog import Step
+from common.check import compiling, run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND, cut
+from common.machine_code import successor
 from common.records import records
 from common.report import tables, traces
 from common.run import isolate
@@ -27,7 +25,6 @@ from common.trace import trace
 from common.trace.messages import Script, ScriptResult, Traced
 
 _SECONDS, _IN_ALL = 120.0, 3600.0  # for one group of blocks, or the host's code between launches; and for a program
-_POLL_SECONDS = 0.05
 
 
 def trace_steps(options: argparse.Namespace) -> int:
@@ -35,21 +32,16 @@ def trace_steps(options: argparse.Namespace) -> int:
         return _agree(options)
     steps = arguments.one_or_two(options, "trace")
     shape = None if options.shape is None else arguments.shape_of(steps, options.shape, without_gpu=True)
-    choice: dict[str, Any] = {"kept": traces.KEPT} if options.html is not None else {}
-    if options.block is not None:
-        choice["block"] = traces.block(options.block)
-    alone = len(steps) == 1  # two are compared at one shape
+    block = None if options.block is None else traces.block(options.block)
+    kept, alone = traces.KEPT * bool(options.html), len(steps) == 1  # two are compared at one shape
     tasks = []
     for step in steps:
         usual = trace.shapes(step) if alone else trace.SHAPES[step.ladder]
-        tasks.append(trace.task(step, shape or usual[0], options.file, **choice))
+        tasks.append(trace.task(step, shape or usual[0], options.file, block=block, kept=kept))
     found = dict(zip(steps, console.progress("trace", trace.results(tasks), steps), strict=True))
     if options.html is not None:
-        shown = [
-            (options.file.name if options.file else step.name, traces.of(one, one.problem))
-            for step, one in found.items()
-        ]
-        _write_page(shown, options)
+        name = options.file and options.file.name
+        _write_page([(name or step.name, traces.of(one, one.problem)) for step, one in found.items()], options)
     compared = "" if alone else traces.comparison({step.name: one for step, one in found.items()})
     if options.json:
         entries = [{"step": step.name, **to_builtins(one)} for step, one in found.items()]
@@ -104,15 +96,13 @@ def run_script(options: argparse.Namespace) -> int:
     path: Path = options.script
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
-    with _passed_on(options.json) as (output, errors):
-        task = Script(
-            path=str(path.resolve()), ladder="", folder=os.getcwd(), words=options.words, stop=options.stop,
-            kept=traces.KEPT if options.html is not None else 0, output=output, errors=errors, within=_IN_ALL,
-        )  # fmt: skip
-        ((_, found),) = isolate.run([task], True, _SECONDS)
+    task = Script(
+        path=str(path.resolve()), ladder="", folder=os.getcwd(), words=options.words, stop=options.stop,
+        kept=traces.KEPT * bool(options.html), aside=options.json, within=_IN_ALL,
+    )  # fmt: skip
+    ((_, found),) = isolate.run([task], True, _SECONDS)
     if options.html is not None:
-        kernels = [kernel for kernel in found.kernels if Path(kernel.file).is_file()]
-        if kernels:
+        if kernels := [kernel for kernel in found.kernels if Path(kernel.file).is_file()]:
             _write_page([(path.name, traces.of(Traced("", {}, kernels), path.name))], options)
         else:
             console.warn(f"{options.html}: not written, as no kernel of a file ran")
@@ -127,24 +117,23 @@ def run_script(options: argparse.Namespace) -> int:
 def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], list[str]]:
     """The exit code, the result as JSON has it, and in lines for people."""
     unknown = [*found.unknown, *([found.message] if found.message else [])]  # or why the program has no end
-    notes, faults, said = list[str](), list[dict[str, Any]](), list[str]()
+    notes, faults = list[str](), list[tuple[str, dict[str, Any]]]()
     for fault in found.others:  # the program's own
-        faults.append({"file": None, "kernel": None, **to_builtins(fault)})
-        said.append(f"{path.name}{f':{fault.line}' * bool(fault.line)}: {fault.what}")
+        said = f"{path.name}{f':{fault.line}' * bool(fault.line)}: {fault.what}"
+        faults.append((said, {"file": None, "kernel": None, **to_builtins(fault)}))
     for kernel in found.kernels:
         where = f"{Path(kernel.file).name}, {kernel.name}, "
         notes += [f"{where}{note}." for note in kernel.notes]
         for fault in kernel.faults:
-            named = {**to_builtins(fault), "name": UNSOUND[fault.kind]}
-            faults.append({"file": kernel.file, "kernel": kernel.name, **named})
-            said.append(f"{where}{traces.fault_sentence(fault)}")
+            told = {"file": kernel.file, "kernel": kernel.name, **to_builtins(fault), "name": UNSOUND[fault.kind]}
+            faults.append((where + traces.fault_sentence(fault), told))
     notes += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     lines = [f"[dim]{escape(traces.summary(kernel))}[/]" for kernel in found.kernels]
     lines += [escape(line) for line in (*traces.dearest(found.kernels), *notes)]
-    for text, each in zip(said, faults, strict=True):
-        lines.append(f"[bold red]{escape(text)}[/]")
-        lines += [f"    {escape(each['code'])}"] if each["code"] else []
-        lines += [f"    [dim]look at {escape(each['look_at'])}[/]"] if each["look_at"] else []
+    for said, told in faults:
+        lines.append(f"[bold red]{escape(said)}[/]")
+        lines += [f"    {escape(told['code'])}"] * bool(told["code"])
+        lines += [f"    [dim]look at {escape(told['look_at'])}[/]"] * bool(told["look_at"])
     lines += [f"[yellow]Not known to the tracer:[/] {escape(text)}" for text in unknown]
     status, code = "unknown", UNUSABLE
     if faults:
@@ -154,36 +143,58 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
         launched = sum(kernel.launches for kernel in found.kernels)
         text = f"in {launched:,} launches: {traces.NO_FAULT}" if launched else "as no kernel was launched"
         lines.append(f"[green]No fault[/] {text}.")
-    told: dict[str, object] = {"status": status, "faults": faults, "unknown": unknown, "notes": notes}
-    return code, {**told, "kernels": found.kernels}, lines
+    result = {"status": status, "faults": [told for _, told in faults], "unknown": unknown, "notes": notes}
+    return code, {**result, "kernels": found.kernels}, lines
 
 
-@contextmanager
-def _passed_on(aside: bool) -> Iterator[tuple[str, str]]:
-    """Two files that a program prints to; what comes is passed on at once, to standard error alone beside JSON."""
-    done = threading.Event()
+def inspect(options: argparse.Namespace) -> int:
+    if options.record:
+        return _record_code(options)
+    if options.compiler:
+        arguments.refuse(options, "--compiler mlir", "cc", "show", "json")
+    steps = arguments.one_or_two(options, "inspect")
+    pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), named=True)
+    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else compiling.summary_architecture())
+    known = (*limits.LIMITS, "9.0a", "10.0a", "12.0a")  # these with instructions of their own
+    if architecture not in known:
+        text = f"must be a compute capability such as 9.0: known are {', '.join(known)}"
+        raise ValueError(f"--cc {architecture!r}: {text}")
+    coming = compiling.summaries(pairs, architecture, options.file, options.show)
+    outcomes = list(console.progress("compile", coming, pairs))
+    found, others = [(o.step.name, card) for o in outcomes for card in o.cards], list[Any]()
+    for step, preset in pairs if options.compiler else ():
+        cards = run.ask(step.name, successor.compiled, step, preset, options.file, on_gpu=False)
+        others += [(f"{step.name} by {successor.PACKAGE}", card) for card in cards]
+    if options.json:
+        results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
+        console.print_json({"architecture": architecture, "results": results})
+    elif options.show:
+        for name, card in found:
+            text = card["text"]
+            print(f"// {tables.title(name, card)}, compute capability {architecture}")
+            print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
+    elif both := found + others:
+        console.say().print(tables.side_by_side(both), *(tables.by_line(*one) for one in others or found))
+    for outcome in outcomes:
+        for reason in outcome.reasons:
+            console.blame(f"{outcome.step.name}: {reason}")
+    return console.exit_code(outcomes, asked=True)
 
-    def pass_on() -> None:
-        over = False
-        while not over:
-            over = done.wait(_POLL_SECONDS)
-            for file, target in ((output, sys.stderr if aside else sys.stdout), (errors, sys.stderr)):
-                try:
-                    target.flush()
-                    target.buffer.write(file.read())
-                    target.buffer.flush()
-                except OSError:
-                    console.discard(target)
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Path(folder, "output").open("w+b") as output,
-        Path(folder, "errors").open("w+b") as errors,
-    ):
-        thread = threading.Thread(target=pass_on, daemon=True)
-        thread.start()
-        try:
-            yield output.name, errors.name
-        finally:
-            done.set()
-            thread.join()
+def _record_code(options: argparse.Namespace) -> int:
+    """Compile steps for one architecture at every preset, and write their machine code's record if all compile; with
+    ``--compiler`` what the successor makes of all."""
+    arguments.refuse(options, "--record", "cc", "file", "problem", "show", "json")
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
+    if options.compiler:
+        made = successor.save(successor.steps(), records.RESULTS)
+        console.tell(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
+        return RIGHT
+    compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
+    outcomes = list(console.progress("compile", compiled, steps, console.line))
+    console.print_complaints(outcomes)
+    if code := console.exit_code(outcomes, asked=True):
+        console.warn("nothing is recorded: not everything compiles")
+    else:
+        records.record_code(outcomes)
+    return code

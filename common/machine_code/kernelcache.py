@@ -8,7 +8,6 @@ kernel reaches, their values and files. What cannot be described is compiled as 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import platform
 import sys
@@ -19,18 +18,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import numpy as np
+from msgspec import Struct
 
 from common.catalog import cache, sources
 from common.machine_code.capture import replaced
 
-FOLDER = cache.FOLDER / "kernels"
-
+_KIND = "kernels"  # of what the cache keeps
 _PACKAGES_BY_NAME = ("numba", "numba_cuda", "llvmlite", "numpy", "cuda")
 _SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how their names begin
 _Capability = tuple[int, int]
-_Kept = tuple[str, bool, float, bytes]  # a kernel's name, has it line information, ms to compile it, machine code
+
+
+class _Kept(Struct):
+    """A kernel's name, has it line information, how long it took to compile, and its machine code."""
+
+    name: str
+    lineinfo: bool
+    ms: float
+    code: bytes
 
 
 class _Describer:
@@ -132,8 +138,8 @@ def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capabilit
 class Cache:
     """Replaces Numba's cache of one dispatcher: asked before a kernel is compiled, and told afterwards."""
 
-    def __init__(self, dispatcher: Any, folder: Path) -> None:
-        self._dispatcher, self._folder = dispatcher, folder
+    def __init__(self, dispatcher: Any) -> None:
+        self._dispatcher = dispatcher
         self._key: str | None = None
         self._capability: _Capability = (0, 0)
         self._began = 0.0
@@ -150,21 +156,19 @@ class Cache:
         major, minor = dispatcher.get_current_device().compute_capability
         self._capability = int(major), int(minor)
         self._key = key(self._dispatcher, arguments, self._capability)
-        data = cache.read_bytes(self._folder, f"{self._key}.kernel") or b""
+        kept = cache.get(_KIND, self._key, _Kept) if self._key else None
         self._began = time.perf_counter()
-        try:
-            entry, lineinfo, ms, code = msgspec.msgpack.decode(data, type=_Kept)
-        except msgspec.DecodeError:  # not kept, or not by this version
+        if kept is None:
             return None
-        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), entry, entry)
-        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(code)
+        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), kept.name, kept.name)
+        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(kept.code)
         library._finalized = True
         kernel = dispatcher._Kernel._rebuild(
-            cooperative=False, name=entry, signature=types.void(*arguments), codelibrary=library, debug=False,
-            lineinfo=lineinfo, call_helper=None, extensions=[],
+            cooperative=False, name=kept.name, signature=types.void(*arguments), codelibrary=library, debug=False,
+            lineinfo=kept.lineinfo, call_helper=None, extensions=[],
         )  # fmt: skip
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
-        saved.ms += max(0.0, ms - 1e3 * (time.perf_counter() - began))
+        saved.ms += max(0.0, kept.ms - 1e3 * (time.perf_counter() - began))
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
@@ -176,23 +180,21 @@ class Cache:
             return
         with _for_capability(self._capability):
             code = library.get_cubin().code
-        kept: _Kept = kernel.entry_name, bool(kernel.lineinfo), elapsed, code
-        cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.msgpack.encode(kept))
+        cache.put(_KIND, self._key, _Kept(kernel.entry_name, bool(kernel.lineinfo), elapsed, code))
 
 
 saved = SimpleNamespace(ms=0.0)  # by which compiling here would have taken longer than finding the kernels did
 
 
-def install(folder: Path = FOLDER) -> None:
-    """From now on, kernels that this process compiles are looked up in ``folder``, and kept there."""
+def install() -> None:
+    """From now on, kernels that this process compiles are looked up in the cache, and kept there."""
     from numba.cuda import dispatcher
 
     construct = dispatcher.CUDADispatcher.__init__
 
-    @functools.wraps(construct)
     def constructed(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
-        self._cache = Cache(self, folder)
+        self._cache = Cache(self)
 
     dispatcher.CUDADispatcher.__init__ = constructed
 

@@ -194,19 +194,11 @@ def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
 # --- a kernel of a record ---
 
 
-class Line(Struct, kw_only=True):
-    """A source line, without its comment, and its instructions by class."""
-
-    text: str
-    mix: dict[str, Count]
-
-
 class Hot(Struct, kw_only=True):
-    """A kernel's hot loop: what it is (:func:`hot_span`), its accesses by class and width, its source lines."""
+    """A kernel's hot loop: what it is (:func:`hot_span`), and its accesses by class and width."""
 
     what: str = ""
     widths: dict[str, dict[str, Count]] = field(default_factory=dict)
-    lines: list[Line] = field(default_factory=list)
 
 
 class Kernel(Struct, kw_only=True, omit_defaults=True):
@@ -281,11 +273,9 @@ class HotLoop:
 
 def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
     shared = code.shared_bytes + launch.dynamic_shared_bytes
-    _, span = hot_span(code.listing)
-    loop = code.listing.instructions[slice(*span)]
-    lines = [
-        {**line, "total": len(mine), "mix": mix(names(mine))} for line, mine in _by_line(sorted(loop, key=_PLACE))
-    ]
+    loop = code.listing.instructions[slice(*hot_span(code.listing)[1])]
+    by_line = _by_line(sorted(loop, key=_PLACE))
+    lines = [{**line, "total": len(mine), "mix": mix(names(mine))} for line, mine in by_line]
     return {
         **{name: value for name, value in vars(code).items() if name != "listing"},
         "grid": list(launch.grid),
@@ -299,13 +289,10 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
 
 
 def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """The fields of a :class:`Kernel`; source lines without numbers and comments, which any edit would make stale."""
-    found = summary(launch, code)
-    hot = found["hot"]
-    lines = [{"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")]
-    del hot["groups"], found["grid"], found["threads"], found["dynamic_shared_bytes"]
-    del found["occupancy"]["block_limits"]
-    return {**found, "loop": HotLoop.of(code).instructions, "hot": {**hot, "lines": lines}}
+    """The fields of a :class:`Kernel`."""
+    found, hot = summary(launch, code), HotLoop.of(code)
+    del found["grid"], found["threads"], found["dynamic_shared_bytes"], found["occupancy"]["block_limits"]
+    return {**found, "loop": hot.instructions, "hot": hot.figures}
 
 
 def whole(code: codegen.MachineCode) -> list[SourceLine]:

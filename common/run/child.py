@@ -36,13 +36,18 @@ WORK, LOG = "work", "log.txt"  # in a child's folder: where it works, and what i
 TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool watches
 # names are put together, so that what reads imports does not count these modules as imported by this file
 MOST_NEEDED = [f"common.{name}" for name in ("machine_code.codegen", "timing.tasks", "check.tasks")]
+_outside = 1, 2  # file descriptors: where the harness prints
 
 
 def main(line: Connection, folder: str, environment: dict[str, str], limits: tuple[int, int]) -> None:
     """Do the tasks that come through ``line`` until it ends; ``limits``: bytes of memory, and of any file."""
+    global _outside
+    with suppress(OSError):  # one that is closed
+        _outside = os.dup(1), os.dup(2)
     if os.name == "posix":
         os.setsid()  # whoever ends this process ends all of its group, and no Ctrl-C comes here
-    sys.stdout = sys.stderr = written_to(Path(folder, LOG), 1, 2)
+    log = os.open(Path(folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    sys.stdout, sys.stderr = _written_to(log, 1), _written_to(log, 2)
     threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True).start()
     _ready(folder, environment, limits)
     say = _speaker(line.send_bytes)
@@ -66,12 +71,16 @@ def watched(folder: str, limits: tuple[int, int]) -> None:
                 break
 
 
-def written_to(path: str | Path, *numbers: int) -> TextIO:
-    """From now on what is written to these file descriptors goes to the end of a file; and a stream to it."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for number in numbers:
-        os.dup2(handle, number)
-    return open(numbers[-1], "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+def _written_to(target: int, number: int) -> TextIO:
+    """From now on what is written to this file descriptor goes to the ``target``; and a stream to it."""
+    os.dup2(target, number)
+    return open(number, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def print_outside(aside: bool) -> None:
+    """From now on this process prints where the harness does; ``aside``: to standard error alone."""
+    output, errors = _outside
+    sys.stdout, sys.stderr = _written_to(errors if aside else output, 1), _written_to(errors, 2)
 
 
 def _ready(folder: str, environment: dict[str, str], limits: tuple[int, int]) -> None:

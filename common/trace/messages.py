@@ -146,15 +146,14 @@ class ScriptResult(Result, frozen=True, kw_only=True):
 
 class Script(FileTask[ScriptResult], frozen=True, kw_only=True, tag="check.script"):
     """What does a program do that runs kernels? The file is run as the main program, from ``folder``, with these
-    ``words``, printing to the files ``output`` and ``errors``. ``stop``: end it after the first launch with faults.
-    ``kept``: as in :class:`TraceOptions`."""
+    ``words``, and prints where the harness does (``aside``: to standard error alone). ``stop``: end it after the
+    first launch with faults. ``kept``: as in :class:`TraceOptions`."""
 
     folder: str
     words: Sequence[str] = ()
     stop: bool = False
     kept: int = 0
-    output: str = ""
-    errors: str = ""
+    aside: bool = False
 
 
 class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="check.trace"):

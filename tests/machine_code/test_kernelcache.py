@@ -44,7 +44,7 @@ def again(all_looked):
     """By name, what another process says of two files; of the second, what was kept is cut short."""
     found, folder, paths = all_looked
     for one in found["constant"]:
-        kept = folder / f"{one['key']}.kernel"
+        kept = folder / "kernels" / f"{one['key']}.json"
         kept.write_bytes(kept.read_bytes()[:-1])
     return look(folder, {name: paths[name] for name in ("gemm_mine", "constant")})
 
