@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from common.catalog import device
 from common.check import run
-from common.commands import arguments, bench, edits, lessons, steps, tracing
+from common.commands import arguments, bench, changed, edits, lessons, steps, tracing
 from common.commands.console import RIGHT, UNREAD, UNUSABLE, blame, discard, tell
 from common.run import isolate
 from common.timing import tools
@@ -27,7 +27,7 @@ _COMMANDS = {
     "check": (steps.check, "check that steps compute the right values, without races or unset reads",
               "steps --file --json --sim --shape --seed --full --record"),
     "time": (steps.time, "time steps on the GPU", "steps --file --json --problem"),
-    "all": (lessons.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
+    "all": (changed.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
     "diff": (steps.diff, "show what differs between two steps, docstrings left out", "old new?"),
     "ship": (steps.ship, "declare helpers and exercises, as they are, the shipped ones (for maintainers)", ""),
     "inspect": (tracing.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",

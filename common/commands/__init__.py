@@ -9,5 +9,6 @@ Module by module:
     parts         what a record holds beside times, and how that is measured
     edits         history, restore, reset; grade, hint
     tracing       trace, run, inspect
-    lessons       a lesson: run, watched; a run of an edited step; all: what has changed is checked and timed
+    lessons       a lesson: run, watched; a run of an edited step
+    changed       all: what has changed is checked, timed and drawn
 """

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
-from common.commands import console, lessons, parts
+from common.commands import changed, console, parts
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import pages
@@ -257,9 +257,9 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
 
     monkeypatch.setattr(run, "Checking", Checking)
     monkeypatch.setattr(console, "print_checks", lambda *_, **__: None)
-    monkeypatch.setattr(lessons.edits, "keep", lambda _: None)
+    monkeypatch.setattr(changed.edits, "keep", lambda _: None)
     for _ in range(2):
-        found, _ = lessons.check_changed(steps, {}, True, fresh=False)
+        found, _ = changed.check_changed(steps, {}, True, fresh=False)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
@@ -299,9 +299,9 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "inspect_device", lambda: (device.Gpu(**GPU), ROOM))
     monkeypatch.setattr(measuring, "measure", measure)
     monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
-    for owner, name in ((console, "print_checks"), (benches.Rows, "show"), (lessons.edits, "keep")):
+    for owner, name in ((console, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
         monkeypatch.setattr(owner, name, lambda *_, **__: None)
-    found, timed = lessons.check_changed(steps, {}, False, fresh=True)
+    found, timed = changed.check_changed(steps, {}, False, fresh=True)
     assert did == [
         ["compile", *(step.name for step in steps)],
         ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],
