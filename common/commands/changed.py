@@ -1,18 +1,26 @@
-"""The command ``all``: what has changed of all steps is checked, timed with a GPU, and drawn."""
+"""The commands ``all``, ``charts`` and ``book``: what has changed is checked, timed, drawn and built anew."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from common.catalog import catalog, lessontext
+from rich.markup import escape
+
+from common.catalog import cache, catalog, device, lessontext, store
 from common.catalog.catalog import Step
 from common.check import plan, run
-from common.commands import arguments, bench, console, edits, steps
-from common.records import current
-from common.run.messages import Outcome
+from common.commands import arguments, bench, console, edits
+from common.commands.console import RIGHT, WRONG
+from common.records import current, records
+from common.report import pages
+from common.run.messages import Answer, Outcome
 from common.timing import measuring
+
+BOOK = catalog.ROOT / ".workbook" / "book"
+_PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
 def do_all(options: argparse.Namespace) -> int:
@@ -25,8 +33,8 @@ def do_all(options: argparse.Namespace) -> int:
     outcomes, timed = check_changed(every, recorded, without_gpu, options.fresh)
     say.rule("charts and tables")
     if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
-        steps.draw_photo(without_gpu, options.fresh)
-    drawn = steps.redraw(options.fresh)
+        draw_photo(without_gpu, options.fresh)
+    drawn = redraw(options.fresh)
     console.say_left_out(outcomes)
     return max(drawn, *(console.exit_code(found, asked=False) for found in (outcomes, timed)))
 
@@ -75,3 +83,69 @@ def check_changed(
         console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
     console.say_shipped(recorded)
     return outcomes, measuring.latest(rows.outcomes) if rows else []
+
+
+def charts(options: argparse.Namespace) -> int:
+    code = redraw(options.fresh, options.record)
+    if options.record:
+        if device.gpu_count():
+            draw_photo(False, options.fresh, shipped=True)
+        for path in pages.update(records.other(records.REFERENCE_GPU)):
+            console.tell(f"tables rewritten: {store.shown(path)}")
+    return code
+
+
+def redraw(fresh: bool, shipped: bool = False) -> int:
+    """Draw what changed of the user's or the shipped records, and write a page of tables for each; the exit code."""
+    folder, code = arguments.folder(shipped), RIGHT
+    wanted = pages.stale(shipped, fresh)
+    console.say_kept(len(pages.units(shipped)) - len(wanted), "sets of charts")
+    for unit, result in console.progress("charts", pages.draw(wanted), wanted, _drawn_line) if wanted else ():
+        if result.status != "right":
+            console.blame(f"{unit.name}: not drawn: {result.message}")
+            code = WRONG
+    for record in records.all_records(folder):
+        summary = folder / f"{record.slug}.md"
+        store.write(summary, pages.summary(record))
+        charts = f"{store.shown(folder)}/charts/{record.slug}/"
+        console.tell(f"{record.gpu_name}: charts in {charts}, tables in {store.shown(summary)}")
+    return code
+
+
+def _drawn_line(entry: tuple[pages.Draw, Answer]) -> str:
+    """``results/nvidia-h200.json gemm: 2.1 s``."""
+    unit, result = entry
+    return f"{store.shown(Path(unit.name))} {unit.ladder}: {result.seconds or 0.0:.1f} s"
+
+
+def draw_photo(without_gpu: bool, fresh: bool, shipped: bool = False) -> None:
+    """Draw the photograph's feature maps, on the GPU or as traced, unless those that are there hold."""
+    step = catalog.find(lessontext.read(catalog.LESSONS).photo)
+    gpu = None if without_gpu else run.inspect_device()[0]
+    name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
+    script = catalog.LESSONS / step.lesson / _PHOTO
+    key = cache.key([script, step.path], name, gpu and gpu.driver, shipped)
+    drawn = None if fresh else cache.get("photo", key, str)
+    if drawn and Path(drawn).is_file():
+        console.say_kept(1, "feature maps of the photograph")
+        return
+    path = catalog.load_file(script).draw(step, without_gpu, name, arguments.folder(shipped) / "charts" / slug)
+    cache.put("photo", key, str(path))
+    console.tell(f"feature maps of the photograph drawn: {store.shown(path)}")
+
+
+def build_book(_: argparse.Namespace) -> int:
+    try:
+        from common.book import book  # brings Sphinx
+    except ModuleNotFoundError as error:
+        name = (error.name or "Sphinx").partition(".")[0]
+        raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
+    work = cache.FOLDER / "book"  # what is unchanged
+    try:
+        with store.locked(work):
+            built = book.build(BOOK, work)
+    except book.BookError as error:
+        console.blame(str(error))
+        return WRONG
+    console.tell(escape(f"{built} pages: open {BOOK / 'index.html'}"))
+    return RIGHT

@@ -7,7 +7,7 @@ import pytest
 from processes import python
 from sampling import NOT_TODAY, not_today
 
-from common.commands import steps
+from common.commands import changed
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -21,8 +21,8 @@ def book():
     missing = [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"the book needs {', '.join(missing)}: make book")
-    shutil.rmtree(steps.BOOK, ignore_errors=True)  # pages of before, which nobody leads to any more
-    return steps.BOOK, python("-m", "common", "book").stdout
+    shutil.rmtree(changed.BOOK, ignore_errors=True)  # pages of before, which nobody leads to any more
+    return changed.BOOK, python("-m", "common", "book").stdout
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, console, edits, lessons, parts, steps
+from common.commands import arguments, bench, changed, console, edits, lessons, parts
 from common.edit import history
 from common.grade import grade
 from common.machine_code import successor
@@ -257,12 +257,12 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(grade.Grader, "all", nothing)
     note(edits, "_remember")
     for module, name in (
-        (steps, "redraw"), (steps, "draw_photo"),
+        (changed, "redraw"), (changed, "draw_photo"),
         (lessons, "_lesson"), (lessons, "watch"), (edits, "keep"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, 0)
-    monkeypatch.setattr(steps.pages, "update", lambda *_: [])
-    note(lessons, "check_changed", ([], []))
+    monkeypatch.setattr(changed.pages, "update", lambda *_: [])
+    note(changed, "check_changed", ([], []))
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
     note(bench, "measure_rows", [])
