@@ -40,6 +40,9 @@ def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
     return function
 
 
+on_engines = partial(intrinsic, engines=True)
+
+
 def model_of(function: Any) -> Intrinsic | None:
     """The tracer's model of a function of the toolkit; None of any other, and of one that is run as it stands."""
     ours = str(getattr(function, "__module__", "")).startswith(TOOLKIT)

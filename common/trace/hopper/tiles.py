@@ -25,6 +25,8 @@ from common.trace.views import View
 WARPGROUP = 4 * WARP
 ACCESS, WGMMA, STORE = 0, 1, 2  # kinds of columns that a warp has, in this order
 _KINDS = 3
+ROW = 128  # bytes of a row of a tile with the widest swizzle; bytes that shared memory delivers at a time
+UNIT = 16  # bytes that stay together as rows are swizzled
 _NEVER = np.iinfo(np.int64).max  # an interval that nobody will know of
 _MORE = 32  # columns by which clocks grow
 _NOWHERE = -1  # of what no copy brought
@@ -123,6 +125,11 @@ def joined(first: Ints, second: Ints) -> Ints:
 # --- shared memory ---
 
 
+def swizzled(address: Any, span: int = ROW) -> Any:
+    """Where the swizzle of so many bytes puts the byte of this address."""
+    return address ^ ((address >> 7) & (span // UNIT - 1)) << 4
+
+
 class Agent(NamedTuple):
     """Who accesses an array: a lane, or one for each element; or the warpgroup that begins with it, if there is a
     ``row``: what all of its lanes know."""
@@ -136,6 +143,13 @@ class Agent(NamedTuple):
 
     def known(self, column: Any) -> Any:
         return self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
+
+
+# what is at fault that nobody has waited for: its kind, the functions that commit and wait, the cause
+_LEFT = {
+    WGMMA: ("wgmma-order", "wgmma_commit", "wgmma_wait", "no wait for wgmma"),
+    STORE: ("copy-not-awaited", "tma_commit", "tma_wait_read", ""),
+}
 
 
 class Groups:
@@ -158,6 +172,14 @@ class Groups:
             given: Ints = np.zeros_like(clocks.known[0])
             given[self.kind * clocks.warps + self.lanes[0] // WARP] = done
             clocks.acquire(self.lanes, given)
+
+    def end(self, state: State) -> None:
+        """The lanes have ended: what is under way is at fault."""
+        kind, commit, wait, cause = _LEFT[self.kind]
+        for number, work in self.under_way:
+            missing = wait if number <= self.committed else f"{commit} and no {wait}"
+            text = f"{work.what} is still under way when its threads end: no {missing} comes after it"
+            state.fault_of(self.lanes[0], kind, work.line, work.view.name, text, cause)
 
 
 class Tiles(Shared):
