@@ -108,7 +108,7 @@ class Executor(State):
                 self.names.cuda.place(self.axes(self.numbers, self.grid))
                 if self.has_engines:  # warps wait for each other, and for copies and products
                     recording = self.ledger.recording and not self.ledger.pipeline
-                    self.engines = Engines(self, split, not self.names.waits, recording)
+                    self.engines = Engines(self, split, recording)
                     self.engines.teams.run(work)
                     self.mask = self.waiting = self.all
                     self.engines.end()

@@ -62,7 +62,6 @@ class Names:
         self.state = state
         self.cuda = Cuda(state)
         self.called: dict[Code, Function] = {}
-        self.waits = False  # do threads wait for each other by other means than a barrier of the block
         self.builtins = {
             **_BUILTINS, "int": Cast(np.int64, partial(views.require_written, self.state)),
             "enumerate": lambda one, start=0: enumerate(self._items(one), start),
@@ -86,13 +85,13 @@ class Names:
             return SimpleNamespace(**{one.name: int(one) for one in value})
         if isinstance(value, ModuleType):
             if not value.__name__.startswith("numba"):  # what of it is called is not known yet
-                self._note(set(vars(value)))
+                self._note(*vars(value))
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if (number := _number_type(value)) is not None:
             number.check = partial(views.require_written, self.state)
             return number
         if (model := model_of(value)) is not None:
-            self._note({model.name})
+            self._note(model.name)
             return model
         home = str(getattr(value, "__module__", ""))
         plain = "numba.cuda.tests.", "numba.cuda.random", "numba.cuda.kernels"  # Python that is run as it stands
@@ -109,9 +108,8 @@ class Names:
             return values.function(value.__name__) or value
         return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
 
-    def _note(self, names: set[str]) -> None:
-        self.state.has_engines |= any(INTRINSICS[name].engines for name in names & INTRINSICS.keys())
-        self.waits |= "barrier_wait" in names
+    def _note(self, *names: str) -> None:
+        self.state.has_engines |= any(INTRINSICS[name].engines for name in INTRINSICS.keys() & names)
 
     def _called(self, function: Code) -> Function:
         function = getattr(function, "py_func", function)

@@ -81,13 +81,13 @@ class Team:
 
 
 class Teams:
-    def __init__(self, state: State, split: frozenset[int], together: bool) -> None:
-        """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough."""
+    def __init__(self, state: State, split: frozenset[int]) -> None:
+        """``split``: warpgroups of a block whose warps are teams."""
         self.state, self.split = state, split
         self.now: Team | None = None
         self._back: SimpleQueue[BaseException | None] = SimpleQueue()  # a team waits, or has ended, with its error
         thread = state.lane_numbers % state.lanes_per_block
-        group = np.zeros_like(thread) if together else thread // WARPGROUP
+        group = thread // WARPGROUP
         warp = np.where(np.isin(group, list(split)), thread // WARP % 4, 0)
         of = np.stack((state.ranks[state.block_number], group, warp))
         self.all = [
@@ -204,10 +204,10 @@ def _of_all(masks: list[Mask]) -> Mask:
 class Engines:
     """The state of the blocks that run at once."""
 
-    def __init__(self, state: State, split: frozenset[int], together: bool, recording: bool) -> None:
+    def __init__(self, state: State, split: frozenset[int], recording: bool) -> None:
         self.state = state
         self.clocks = Clocks(len(state.lane_numbers) // WARP)
-        self.teams = Teams(state, split, together)
+        self.teams = Teams(state, split)
         self.pipeline = mbarriers.Pipeline(recording)
         self.queues: dict[tuple[int, int], Groups] = {}  # of products and bulk stores, by kind and first lane
         self.barriers: dict[object, Any] = {}  # an mbarriers.Barriers, by place in the code
@@ -271,27 +271,18 @@ class Engines:
 # --- the toolkit's functions for groups, shared memory, clusters and registers ---
 
 
-def _groups(state: State, line: int, name: str) -> list[Groups]:
-    """Those of the warpgroups, or of bulk stores of the lanes, that call the function of this name."""
-    if name.startswith("wgmma"):
-        return [state.engines.groups(WGMMA, lead) for lead in wgmma.warpgroups(state, line, name)]
-    return [state.engines.groups(STORE, lane) for lane in np.flatnonzero(state.mask.bits).tolist()]
+def _close(state: State, line: int, pending: Value = None, *, name: str, kind: int) -> None:
+    """A group of the warpgroups, or of the lanes, that call this ends here; or they wait for all but ``pending``."""
+    whole = kind == WGMMA
+    for lead in wgmma.warpgroups(state, line, name) if whole else np.flatnonzero(state.mask.bits).tolist():
+        if pending is None:
+            state.engines.groups(kind, lead).committed += 1
+        else:
+            state.engines.groups(kind, lead).finish(state, one_number(state, line, name, pending))
 
 
-def _commit(state: State, line: int, *, name: str) -> None:
-    for groups in _groups(state, line, name):
-        groups.committed += 1
-
-
-def _wait(state: State, line: int, pending: Value, *, name: str) -> None:
-    for groups in _groups(state, line, name):
-        groups.finish(state, one_number(state, line, name, pending))
-
-
-for _name in "wgmma_commit", "tma_commit":
-    on_engines(partial(_commit, name=_name), _name)
-for _name in "wgmma_wait", "tma_wait", "tma_wait_read":
-    on_engines(partial(_wait, name=_name), _name)
+for _name in "wgmma_commit", "wgmma_wait", "tma_commit", "tma_wait", "tma_wait_read":
+    on_engines(partial(_close, name=_name, kind=WGMMA if _name.startswith("wgmma") else STORE), _name)
 for _name, _dtype in {"half_tiles": np.float16, "float_tiles": np.float32, "word_tiles": np.int32}.items():
     on_engines(partial(shared_memory, shape=0, dtype=Cast(_dtype), alignment=1024), _name)
 

@@ -252,24 +252,26 @@ class Product:
         self.sums.open += 1
         groups.begin(self)
 
-    def _of_registers(self) -> NDArray[Any]:
-        """A, of all four warps, from the registers that hold it."""
-        frag, depth = self.asked["frag"], self.form.depth
-        if any(frag.storage.values[r] is not held for r, held in zip(self.fragment, self.held, strict=True)):
-            text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
-            self._fault("wgmma-order", frag.name, text)
-        places = (helpers.K16 if depth == helpers.K16.depth else helpers.K8).a
-        held = helpers.by_lane(self.state, self.held)[self.lead : self.lead + WARPGROUP]
-        return helpers.whole(held, places, (16, depth)).reshape(ROWS, depth).astype(self.form.dtype)
+    def _by_lane(self, held: list[Value]) -> NDArray[Any]:
+        return helpers.by_lane(self.state, held)[self.lead : self.lead + WARPGROUP]
 
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
         form, data, sums = self.form, self.tiles.storage.data, self.sums
-        left, right = self._of_registers() if form.registers else data[self.places["A"]], data[self.places["B"]]
+        right = data[self.places["B"]]
+        if form.registers:
+            frag, shape = self.asked["frag"], helpers.K16 if form.depth == helpers.K16.depth else helpers.K8
+            if any(frag.storage.values[r] is not held for r, held in zip(self.fragment, self.held, strict=True)):
+                text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
+                self._fault("wgmma-order", frag.name, text)
+            left = helpers.whole(self._by_lane(self.held), shape.a, (16, form.depth))
+            left = left.reshape(ROWS, form.depth).astype(form.dtype)
+        else:
+            left = data[self.places["A"]]
         if form.packed:
             left, right = left.view(form.packed), right.view(form.packed)
         elif form.sparse:
-            words = helpers.by_lane(state, [self.asked["places"]])[self.lead : self.lead + WARPGROUP]
+            words = self._by_lane([self.asked["places"]])
             kept = left.astype(np.float64).reshape(-1, 16, 16)
             left = helpers.unpacked(kept, words, self.asked["half"]).reshape(ROWS, -1)
         elif form.dtype == FLOAT32:
