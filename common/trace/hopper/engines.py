@@ -56,13 +56,12 @@ class Wait:
     mask: Mask
     at: str
     phases: Sequence[tuple[Any, int]]
-    passed: bool = False
 
     def left(self) -> Sequence[tuple[Any, int]]:
         return [(barrier, parity) for barrier, parity in self.phases if not barrier.passed(parity)]
 
     def over(self) -> bool:
-        return not self.left() if self.phases else self.passed
+        return bool(self.phases) and not self.left()
 
 
 class _LeftError(BaseException):
@@ -169,8 +168,8 @@ class Teams:
             for line in sorted({wait.line for wait in waits}):
                 self.state.mask = _of_all([wait.mask for wait in waits if wait.line == line])
                 self.state.engines.resume(line, at)
-            for wait in waits:
-                wait.passed = True
+            for team in teams:
+                team.wait = None
         return met
 
     def _parted(self, live: list[Team]) -> frozenset[int]:

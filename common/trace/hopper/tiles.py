@@ -86,7 +86,7 @@ class Clocks:
 
     def release(self, lanes: list[int]) -> Ints:
         """What lanes of one warp, in their order, hand over: not what others of it did since the last syncwarp."""
-        warp, given = lanes[0] // WARP, np.asarray(self.known[_span(lanes)].max(axis=0))
+        warp, given = lanes[0] // WARP, np.asarray(self.known[lanes].max(axis=0))
         own = slice(warp * WARP, (warp + 1) * WARP)
         if np.count_nonzero(self.alone[own]) > np.count_nonzero(self.alone[lanes]):
             given[warp] -= 1
@@ -97,20 +97,13 @@ class Clocks:
 
     def acquire(self, lanes: list[int], given: Ints) -> None:
         """These lanes, in their order, come to know what others handed over."""
-        span = _span(lanes)
-        own = self.known[span, : len(given)]
-        self.known[span, : len(given)] = np.maximum(own, given, out=own)  # in place where it is a slice
+        self.known[lanes, : len(given)] = np.maximum(self.known[lanes, : len(given)], given)
 
     def meet(self, warps: Ints) -> None:
         self.pass_on(warps)
         given = self._by_warp[warps].max(axis=(0, 1))
         given[warps] -= 1  # the intervals that have begun are their own
         self._by_warp[warps] = np.maximum(self._by_warp[warps], given)
-
-
-def _span(lanes: list[int]) -> Any:
-    """The lanes as an index; a slice, which is quicker, where they are neighbours."""
-    return slice(lanes[0], lanes[-1] + 1) if lanes[-1] - lanes[0] < len(lanes) else lanes
 
 
 def joined(first: Ints, second: Ints) -> Ints:
@@ -178,7 +171,8 @@ class Groups:
         kind, commit, wait, cause = _LEFT[self.kind]
         for number, work in self.under_way:
             missing = wait if number <= self.committed else f"{commit} and no {wait}"
-            text = f"{work.what} is still under way when its threads end: no {missing} comes after it"
+            ended = "thread ends" if len(self.lanes) == 1 else "threads end"
+            text = f"{work.what} is still under way when its {ended}: no {missing} comes after it"
             state.fault_of(self.lanes[0], kind, work.line, work.view.name, text, cause)
 
 
