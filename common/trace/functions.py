@@ -85,13 +85,13 @@ class Names:
             return SimpleNamespace(**{one.name: int(one) for one in value})
         if isinstance(value, ModuleType):
             if not value.__name__.startswith("numba"):  # what of it is called is not known yet
-                self._note(*vars(value))
+                self.state.has_engines |= any(INTRINSICS[name].engines for name in INTRINSICS.keys() & vars(value))
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if (number := _number_type(value)) is not None:
             number.check = partial(views.require_written, self.state)
             return number
         if (model := model_of(value)) is not None:
-            self._note(model.name)
+            self.state.has_engines |= model.engines
             return model
         home = str(getattr(value, "__module__", ""))
         plain = "numba.cuda.tests.", "numba.cuda.random", "numba.cuda.kernels"  # Python that is run as it stands
@@ -107,9 +107,6 @@ class Names:
         if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and home in ("math", "cmath")):
             return values.function(value.__name__) or value
         return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
-
-    def _note(self, *names: str) -> None:
-        self.state.has_engines |= any(INTRINSICS[name].engines for name in INTRINSICS.keys() & names)
 
     def _called(self, function: Code) -> Function:
         function = getattr(function, "py_func", function)
@@ -266,13 +263,9 @@ class Module:
         module, cuda = self._module, self._names.cuda
         if module.__name__ in ("math", "cmath"):
             found = values.of_math(name)
-        elif not module.__name__.endswith("cuda"):
-            found = self._names.wrapped(getattr(module, name))
-        elif hasattr(cuda, name) and (hasattr(module, name) or name == "fp16"):  # Numba imports it when it compiles
-            return getattr(cuda, name)  # which may change
-        elif isinstance(found := getattr(module, name), ModuleType) or _number_type(found):
-            return self._names.wrapped(found)  # cuda.libdevice, cuda.float32
+        elif module.__name__.endswith("cuda") and hasattr(cuda, name) and (hasattr(module, name) or name == "fp16"):
+            return getattr(cuda, name)  # which may change; fp16 is one that Numba imports when it compiles
         else:
-            raise TraceError(f"cuda.{name} is not known to the tracer")
+            found = self._names.wrapped(getattr(module, name))
         setattr(self, name, found)
         return found

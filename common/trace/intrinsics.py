@@ -25,7 +25,6 @@ class Intrinsic(NamedTuple):
     """A function that the tracer carries out itself: called with the state, the line, and the arguments."""
 
     function: Code
-    name: str = ""
     engines: bool = False  # does it set to work what works beside the threads
 
 
@@ -35,8 +34,7 @@ INTRINSICS: dict[str, Intrinsic] = {}  # these models
 
 def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
     """Kernels know it by its own name, or by ``name``."""
-    name = name or function.__name__
-    INTRINSICS[name] = Intrinsic(function, name, engines)
+    INTRINSICS[name or function.__name__] = Intrinsic(function, engines)
     return function
 
 
