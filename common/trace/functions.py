@@ -98,12 +98,10 @@ class Names:
         if hasattr(value, "_defn") or (home.startswith("numba.cuda") and not home.startswith(plain)):
             from numba import cuda  # imported by itself, or an intrinsic that Numba compiles
 
-            if value is cuda.cg.this_grid:
-                return self.cuda.cg.this_grid
             if home == "numba.cuda.libdevice":
                 return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
-            name = next((name for name, one in vars(cuda).items() if one is value), "?")
-            return getattr(self.cuda, name, None) or unknown(getattr(value, "__name__", name))
+            name = next((name for name, one in vars(cuda).items() if one is value), getattr(value, "__name__", "?"))
+            return getattr(self.cuda, name, None) or unknown(name)
         if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and home in ("math", "cmath")):
             return values.function(value.__name__) or value
         return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value

@@ -138,11 +138,12 @@ class Barriers:
             self.known[block, i] = Barrier(self.state, f"{self.name}[{i}]", block)
         return self.known[block, i]
 
-    def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int]]:
-        """The active lanes, and the barrier that each names; one beyond the array is a fault."""
+    def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int, int]]:
+        """The active lanes, their blocks, and the barrier that each names; one beyond the array is a fault."""
         numbers, wrong = within(self.state, i, self.size, line, self, None, verb)
         lanes = np.flatnonzero(self.state.among(wrong))
-        return list(zip(lanes.tolist(), spread(numbers, self.state.mask.bits.shape)[lanes].tolist(), strict=True))
+        every = lanes, self.state.block_number[lanes], spread(numbers, self.state.mask.bits.shape)[lanes]
+        return list(zip(*(each.tolist() for each in every), strict=True))
 
 
 def _by_warp(lanes: list[int]) -> dict[int, list[int]]:
@@ -155,11 +156,11 @@ def _by_warp(lanes: list[int]) -> dict[int, list[int]]:
 @on_engines
 def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Value) -> None:
     waiting: defaultdict[tuple[Barrier, int], list[int]] = defaultdict(list)  # lanes, by barrier and parity
-    for lane, number in bars.named(line, i, "waited for"):
+    for lane, block, number in bars.named(line, i, "waited for"):
         bit = at(parity, lane)
         if bit not in (0, 1):
             state.fault_of(lane, "operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}")
-        waiting[bars.at(int(state.block_number[lane]), number), bit & 1].append(lane)
+        waiting[bars.at(block, number), bit & 1].append(lane)
     for (barrier, _), lanes in waiting.items():
         for own in _by_warp(lanes).values():
             barrier.require_usable(own[0], line)
@@ -172,9 +173,8 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
 def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None) -> None:
     """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
     engine, named = state.engines, bars.named(line, i, "used")
-    given = {warp: engine.clocks.release(own) for warp, own in _by_warp([lane for lane, _ in named]).items()}
-    for lane, number in named:
-        block = int(state.block_number[lane])
+    given = {warp: engine.clocks.release(own) for warp, own in _by_warp([lane for lane, *_ in named]).items()}
+    for lane, block, number in named:
         to = [block]
         if rank is not None:
             other = at(rank, lane)
@@ -199,8 +199,8 @@ def barrier_array(state: State, line: int, count: Value) -> Barriers:
 
 @on_engines
 def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
-    for lane, number in bars.named(line, i, "made"):
-        barrier, count = bars.at(int(state.block_number[lane]), number), at(arrivals, lane)
+    for lane, block, number in bars.named(line, i, "made"):
+        barrier, count = bars.at(block, number), at(arrivals, lane)
         if barrier.made and barrier.made[2]:
             barrier.fault(lane, line, f"{barrier.name} is made again: it was made in line {barrier.made[2]}")
         elif not 1 <= count <= _MOST_ARRIVALS:
@@ -342,10 +342,9 @@ def _load(
     place is (row, column), or (n, d, h, w, c, t, r, s)."""
     tiles.require(state, line, f"a copy of {map.name}", "shared", map.dtype)
     engine = state.engines
-    for lane, number in bars.named(line, b, "used"):
+    for lane, block, number in bars.named(line, b, "used"):
         where = [at(value, lane) for value in place]
-        own = int(state.block_number[lane])
-        targets = engine.cluster_of(own, where.pop(), line, lane) if multicast else [own]
+        targets = engine.cluster_of(block, where.pop(), line, lane) if multicast else [block]
         try:
             found, inside = map.elements(*where)
         except ValueError as error:
