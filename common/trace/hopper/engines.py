@@ -88,6 +88,7 @@ class Teams:
         thread = state.lane_numbers % state.lanes_per_block
         group = thread // WARPGROUP
         warp = np.where(np.isin(group, list(split)), thread // WARP % 4, 0)
+        # blocks of one rank in their cluster have the same teams
         of = np.stack((state.ranks[state.block_number], group, warp))
         self.all = [
             Team(Mask(state.all.bits & (of == own[:, None]).all(axis=0)), *own[:2].tolist())
@@ -99,7 +100,7 @@ class Teams:
         own = vars(self.state)
         before = {name: own[name] for name in _OWN}
 
-        def begun(team: Team) -> None:
+        def take_part(team: Team) -> None:
             found: BaseException | None = None
             try:
                 if team.turn.get():
@@ -111,7 +112,7 @@ class Teams:
             self._back.put(found)
 
         for team in self.all:
-            threading.Thread(target=begun, args=(team,), daemon=True).start()
+            threading.Thread(target=take_part, args=(team,), daemon=True).start()
         try:
             self._take_turns()
         finally:
@@ -271,7 +272,7 @@ class Engines:
 
 
 def _close(state: State, line: int, pending: Value = None, *, name: str, kind: int) -> None:
-    """A group of the warpgroups, or of the lanes, that call this ends here; or they wait for all but ``pending``."""
+    """A group of each warpgroup, or lane, that calls this ends here; or it waits for all but its last ``pending``."""
     whole = kind == WGMMA
     for lead in wgmma.warpgroups(state, line, name) if whole else np.flatnonzero(state.mask.bits).tolist():
         if pending is None:
