@@ -6,6 +6,7 @@ everything at once and in order, on the CPU; nothing is timed."""
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import itertools
@@ -70,7 +71,7 @@ class Program:
     def standing_in(self) -> Iterator[None]:
         """Meanwhile the program's kernels, arrays and streams are the tracer's."""
         from numba import cuda
-        from numba.cuda import api, deviceufunc, dispatcher, vectorizers
+        from numba.cuda import api, dispatcher, vectorizers
         from numba.cuda.cudadrv import devices
 
         with (
@@ -85,7 +86,7 @@ class Program:
             ),
             replaced(dispatcher, get_context=lambda *_: gpu), replaced(api, current_context=lambda *_: gpu),
             replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
-            replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(deviceufunc, exec=_remembered),
+            replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
             replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
             replaced(
                 vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=_spread, _broadcast_add_axis=_spread
@@ -105,7 +106,6 @@ class Program:
             with stages.stage(stages.COMPILE):
                 typed = compile_cuda(kernel.py_func, void, types, cc=capture.Device.compute_capability, **options)
             kernel.overloads[types] = Compiled(typed)
-            kernel._insert([one._code for one in types], kernel.overloads[types], cuda=True)
         return kernel.overloads[types]
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
@@ -134,11 +134,23 @@ class Program:
 
     def _fitted(self, kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments as the signature has them that suits them best; raises TypeError as Numba does."""
+        from numba.cuda.typing.typeof import Purpose, typeof
+
+        given = tuple(typeof(one, Purpose.argument) for one in arguments)
         if kernel.specialized:  # then Numba does not look at the types
-            (made,) = kernel.overloads.values()
+            types = next(iter(kernel.overloads))
+        elif kernel._can_compile:
+            self.compile(kernel, given)
+            types = given
         else:
-            made = kernel._cuda_call(*arguments)
-        return tuple(_as_type(one, kind) for one, kind in zip(arguments, made.signature.args, strict=False))
+            name, cases = kernel.py_func.__name__, [made.signature for made in kernel.overloads.values()]
+            fitting = kernel.typingctx.resolve_overload(name, cases, given, {})
+            if fitting is None:
+                known = "; ".join(str(types) for types in kernel.overloads)
+                raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
+                                f"{name} is compiled for {known}")  # fmt: skip
+            types = fitting.args
+        return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
 
     def _print(self, function: Any) -> None:
         ledger = self.tracer.ledgers.get(function)
@@ -162,8 +174,6 @@ class Program:
 
 
 class Compiled:
-    objectmode = False
-
     def __init__(self, typed: Any) -> None:
         self.typed, self.signature, self.entry_point = typed, typed.signature, typed.entry_point
 
@@ -328,16 +338,20 @@ class Stream:
         return math.nan
 
 
-_numbers = itertools.count()
+_numbers, _exec = itertools.count(), exec
 
 
-def _remembered(source: str, scope: dict[str, Any]) -> None:
-    """``exec`` of a kernel that Numba's ``vectorize`` writes, after which its text can be read."""
-    file = f"<text that is executed, {next(_numbers)}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exec(compile(source, file, "exec"), scope)
-    for name, made in scope.items():
-        if name.startswith(("__vectorized_", "__gufunc_")):  # lines are told of the user's function
+def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
+    """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
+    if isinstance(source, str):
+        file = f"<text that is executed, {next(_numbers)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        source = compile(source, file, "exec", dont_inherit=True)
+    frame = sys._getframe(1)
+    scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
+    _exec(source, scope, names, **options)
+    for name, made in list(scope.items()) if "__core__" in scope and "__cuda__" in scope else ():
+        if name.startswith(("__vectorized_", "__gufunc_")):  # by vectorize: lines are told of the user's function
             made.home = scope["__core__"].py_func.__code__.co_filename
 
 
