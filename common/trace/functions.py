@@ -94,7 +94,7 @@ class Names:
             self.state.has_engines |= model.engines
             return model
         home = str(getattr(value, "__module__", ""))
-        plain = "numba.cuda.tests.", "numba.cuda.random", "numba.cuda.kernels"  # Python that is run as it stands
+        plain = "numba.cuda.tests.", "numba.cuda.random"  # Python that is run as it stands
         if hasattr(value, "_defn") or (home.startswith("numba.cuda") and not home.startswith(plain)):
             from numba import cuda  # imported by itself, or an intrinsic that Numba compiles
 

@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,10 @@ class Program:
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         launch, kernel = launch_of(launched, arguments, named), launched.dispatcher
-        function = launch.function
+        function, asked = launch.function, kernel.targetoptions
+        if asked.get("extensions"):
+            self.unknown.append(f"{function.__name__}: extensions=... of cuda.jit is not known to the tracer")
+            raise EndError
         with self._lock:
             launch = replace(launch, arguments=self._fitted(kernel, tuple(map(_plain, arguments))))
             ledger = self.tracer.ledgers.get(function)
@@ -127,10 +130,19 @@ class Program:
                 self.stop = True
             finally:
                 self._print(function)
-            if str(function.__module__).startswith("numba."):  # those of cuda.reduce, which are nobody's to mend
-                del self.tracer.ledgers[function]
+            if asked.get("debug"):  # then the host is told what the first thread raises
+                self._raise(function)
             if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
                 raise EndError
+
+    def _raise(self, function: Any) -> None:
+        faults = self.tracer.ledgers[function].faults
+        for key in [key for key, one in faults.items() if one.kind == "raises"]:
+            fault = faults.pop(key)
+            said = re.match(r"(\w+)(?:\((.*)\))? is raised", fault.what)
+            name, text = (said[1], said[2] or "") if said else ("RuntimeError", "")
+            kind = getattr(builtins, name, None) or function.__globals__.get(name, RuntimeError)
+            raise kind(f"tid={list(fault.thread or ())} ctaid={list(fault.block or ())}: {text}")
 
     def _fitted(self, kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments as the signature has them that suits them best; raises TypeError as Numba does."""
@@ -163,8 +175,9 @@ class Program:
     def kernels(self) -> list[TracedKernel]:
         found = self.tracer.reports()
         for kernel, function in zip(found, self.tracer.ledgers, strict=True):
+            meant = [one for one in kernel.faults if _meant(one, kernel.file)]
             checked = [one for one in kernel.faults if _checked_first(one, kernel)]
-            kernel.faults = [one for one in kernel.faults if not _meant(one, kernel.file) and one not in checked]
+            kernel.faults = [one for one in kernel.faults if one not in meant + checked]
             kernel.notes |= {f"line {one.line}: {one.what}; what is read may be old or new": 1 for one in checked}
             text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
             for line in sorted(set(_widened(self._launched[function]))):
@@ -330,12 +343,33 @@ class Stream:
     def auto_synchronize(self) -> Any:
         return nullcontext(self)
 
+    def add_callback(self, callback: Any, arg: Any = None) -> None:
+        callback(self, 0, arg)
+
     def query(self) -> bool:
         return True
 
     def elapsed_time(self, end: Any) -> float:
         DeviceArray.said.add("no kernel was timed: cuda.event_elapsed_time gives nan here")
         return math.nan
+
+
+def _reduction(functor: Any) -> Any:
+    """``cuda.reduce``: the function is applied to one element after the other."""
+    function = getattr(functor, "py_func", functor)
+
+    def reduced(arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
+        if arr.ndim != 1:
+            raise TypeError("only support 1D array")
+        values = np.array(arr[:size])
+        with np.errstate(all="ignore"):
+            total = values.dtype.type(reduce(function, values, values.dtype.type(init)))
+        if res is None or not len(values):
+            return total
+        res[:1].copy_to_device(np.array([total], values.dtype))
+        return None
+
+    return reduced
 
 
 _numbers, _exec = itertools.count(), exec
@@ -361,18 +395,27 @@ def _spread(self: Any, array: Any, shape: Any) -> Any:
 
 
 @contextmanager
+def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
+    made = [allocate(array.shape, array.dtype, array) for array in arrays]
+    yield made[0] if len(made) == 1 else made
+    for array, held in zip(arrays, made, strict=True):
+        np.copyto(array, np.asarray(held))
+
+
+@contextmanager
 def _under_the_successor_s_name() -> Iterator[None]:
     """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
     for name in ("random", "libdevice", "extending"):
         importlib.import_module(f"numba.cuda.{name}")
     before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "numba_cuda_mlir"}
-    numba = [name for name in sys.modules if name.partition(".")[0] == "numba"]
-    sys.modules.update({f"numba_cuda_mlir{name[5:]}": sys.modules[name] for name in numba})
+    numba = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "numba"}
+    added = {f"numba_cuda_mlir{name[5:]}": module for name, module in numba.items()}
+    sys.modules.update(added)
     try:
         yield
     finally:
-        for name in numba:
-            sys.modules.pop(f"numba_cuda_mlir{name[5:]}", None)
+        for name in added:
+            sys.modules.pop(name, None)
         sys.modules.update(before)
 
 
@@ -381,10 +424,11 @@ def _functions(gpu: capture.Device) -> dict[str, Any]:
     stream = Stream()
     nothing = lambda *_, **__: None  # noqa: E731
     return {
-        **capture.arrays(allocate), "as_cuda_array": as_cuda_array, "gpus": gpu,
+        **capture.arrays(allocate), "mapped": _mapped, "as_cuda_array": as_cuda_array, "gpus": gpu,
         **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
         "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
-        "event_elapsed_time": lambda start, end: start.elapsed_time(end),
+        "event_elapsed_time": lambda start, end: start.elapsed_time(end), "cuda_error": nothing,
         "profile_start": nothing, "profile_stop": nothing, "profiling": nullcontext,
         "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None,
+        "reduce": _reduction, "Reduce": _reduction,
     }  # fmt: skip
