@@ -22,9 +22,8 @@ from common.trace import races, values, views
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
 from common.trace.hopper.engines import Engines, SplitError, StuckError
-from common.trace.hopper.mbarriers import Barriers
+from common.trace.hopper.mbarriers import Barriers, Map
 from common.trace.hopper.tiles import Tiles
-from common.trace.hopper.tma import Map
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global, Record
 from common.trace.shared import Local, Shared
@@ -109,7 +108,7 @@ class Executor(State):
                 self.names.cuda.place(self.axes(self.numbers, self.grid))
                 if self.has_engines:  # warps wait for each other, and for copies and products
                     recording = self.ledger.recording and not self.ledger.pipeline
-                    self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
+                    self.engines = Engines(self, split, recording)
                     self.engines.teams.run(work)
                     self.mask = self.waiting = self.all
                     self.engines.end()

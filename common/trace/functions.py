@@ -62,7 +62,6 @@ class Names:
         self.state = state
         self.cuda = Cuda(state)
         self.called: dict[Code, Function] = {}
-        self.waits = False  # do threads wait for each other by other means than a barrier of the block
         self.builtins = {
             **_BUILTINS, "int": Cast(np.int64, partial(views.require_written, self.state)),
             "enumerate": lambda one, start=0: enumerate(self._items(one), start),
@@ -86,32 +85,26 @@ class Names:
             return SimpleNamespace(**{one.name: int(one) for one in value})
         if isinstance(value, ModuleType):
             if not value.__name__.startswith("numba"):  # what of it is called is not known yet
-                self._note(set(vars(value)))
+                self.state.has_engines |= any(INTRINSICS[name].engines for name in INTRINSICS.keys() & vars(value))
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if (number := _number_type(value)) is not None:
             number.check = partial(views.require_written, self.state)
             return number
         if (model := model_of(value)) is not None:
-            self._note({model.name})
+            self.state.has_engines |= model.engines
             return model
         home = str(getattr(value, "__module__", ""))
         plain = "numba.cuda.tests.", "numba.cuda.random"  # Python that is run as it stands
         if hasattr(value, "_defn") or (home.startswith("numba.cuda") and not home.startswith(plain)):
             from numba import cuda  # imported by itself, or an intrinsic that Numba compiles
 
-            if value is cuda.cg.this_grid:
-                return self.cuda.cg.this_grid
             if home == "numba.cuda.libdevice":
                 return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
-            name = next((name for name, one in vars(cuda).items() if one is value), "?")
-            return getattr(self.cuda, name, None) or unknown(getattr(value, "__name__", name))
+            name = next((name for name, one in vars(cuda).items() if one is value), getattr(value, "__name__", "?"))
+            return getattr(self.cuda, name, None) or unknown(name)
         if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and home in ("math", "cmath")):
             return values.function(value.__name__) or value
         return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
-
-    def _note(self, names: set[str]) -> None:
-        self.state.has_engines |= any(INTRINSICS[name].engines for name in names & INTRINSICS.keys())
-        self.waits |= "barrier_wait" in names
 
     def _called(self, function: Code) -> Function:
         function = getattr(function, "py_func", function)
@@ -268,13 +261,9 @@ class Module:
         module, cuda = self._module, self._names.cuda
         if module.__name__ in ("math", "cmath"):
             found = values.of_math(name)
-        elif not module.__name__.endswith("cuda"):
-            found = self._names.wrapped(getattr(module, name))
-        elif hasattr(cuda, name) and (hasattr(module, name) or name == "fp16"):  # Numba imports it when it compiles
-            return getattr(cuda, name)  # which may change
-        elif isinstance(found := getattr(module, name), ModuleType) or _number_type(found):
-            return self._names.wrapped(found)  # cuda.libdevice, cuda.float32
+        elif module.__name__.endswith("cuda") and hasattr(cuda, name) and (hasattr(module, name) or name == "fp16"):
+            return getattr(cuda, name)  # which may change; fp16 is one that Numba imports when it compiles
         else:
-            raise TraceError(f"cuda.{name} is not known to the tracer")
+            found = self._names.wrapped(getattr(module, name))
         setattr(self, name, found)
         return found

@@ -18,7 +18,7 @@ from common.catalog import codes
 from common.trace import values, views
 from common.trace.cost import PAST_L1, ROWS, WARP, Bools, Ints
 from common.trace.intrinsics import Code, intrinsic, one_number
-from common.trace.shared import Shared, shared_memory
+from common.trace.shared import shared_memory
 from common.trace.state import State
 from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uniform
 from common.trace.views import View
@@ -83,7 +83,6 @@ intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
 class Copy:
     """One element per lane on its way to shared memory, in the group with this number, by thread."""
 
-    storage: Shared
     view: View
     place: Any
     lanes: Bools
@@ -108,7 +107,7 @@ def copy(
         at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
         storage.pending[at[lanes]] = True
         storage.noted(state, shared, "write", at, lanes, line, value)
-        state.copies.append(Copy(storage, shared, at, lanes, value, line, state.groups))
+        state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
 
 
 _register(copy, "copy1_async", "copy1_or_zero", "copy4_or_zero", "fetch1_or_zero", "fetch4_or_zero")
@@ -120,7 +119,7 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
     """What the active lanes' copies bring is there now, but for the last ``pending`` groups and what is in none."""
     keep = None if pending is None else one_number(state, line, "wait_group", pending)
     for copy in state.copies:
-        lanes, storage = copy.lanes & state.mask.bits, copy.storage
+        lanes, storage = copy.lanes & state.mask.bits, copy.view.storage
         lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
         if lanes.any():
             places = copy.place[lanes]

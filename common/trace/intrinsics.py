@@ -25,7 +25,6 @@ class Intrinsic(NamedTuple):
     """A function that the tracer carries out itself: called with the state, the line, and the arguments."""
 
     function: Code
-    name: str = ""
     engines: bool = False  # does it set to work what works beside the threads
 
 
@@ -35,9 +34,11 @@ INTRINSICS: dict[str, Intrinsic] = {}  # these models
 
 def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
     """Kernels know it by its own name, or by ``name``."""
-    name = name or function.__name__
-    INTRINSICS[name] = Intrinsic(function, name, engines)
+    INTRINSICS[name or function.__name__] = Intrinsic(function, engines)
     return function
+
+
+on_engines = partial(intrinsic, engines=True)
 
 
 def model_of(function: Any) -> Intrinsic | None:
@@ -142,7 +143,8 @@ class Cuda:
         self.shared = SimpleNamespace(array=Intrinsic(shared_memory))
         self.local = SimpleNamespace(array=Intrinsic(local_memory))
         grid = SimpleNamespace(sync=Intrinsic(races.pass_grid_barrier))
-        self.cg = SimpleNamespace(this_grid=Intrinsic(lambda state, line: grid))
+        self.this_grid = Intrinsic(lambda state, line: grid)
+        self.cg = SimpleNamespace(this_grid=self.this_grid)
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
         self.atomic = SimpleNamespace(**{name: Intrinsic(partial(atomic, name=name)) for name in ATOMIC})
         self.atomic.cas = Intrinsic(cas)

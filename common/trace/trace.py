@@ -27,7 +27,7 @@ from common.run.messages import at
 from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.executor import Argument, Executor, Order
-from common.trace.hopper.tma import Map
+from common.trace.hopper.mbarriers import Map
 from common.trace.memory import Global, Records, poison
 from common.trace.messages import Point, Traced, TracedKernel
 from common.trace.state import Launch, TraceError

@@ -3,8 +3,7 @@
 Each module imports from those below it only:
 
     engines       warpgroups that take turns, clusters, registers
-    tma           the copy engine
-    wgmma         the matrix unit, swizzled tiles, descriptors
-    mbarriers     barriers that count arrivals and bytes, and the pipeline of stages that arrive at them
+    wgmma         the matrix unit, descriptors of swizzled tiles
+    mbarriers     barriers that count arrivals and bytes, the copy engine, and the pipeline of stages that it fills
     tiles         shared memory that threads and engines access, and what each lane knows to be done
 """

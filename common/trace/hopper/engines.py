@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
@@ -23,10 +24,9 @@ import numpy as np
 from common.catalog.limits import REGISTERS
 from common.trace import races
 from common.trace.cost import WARP
-from common.trace.hopper import tma, wgmma
-from common.trace.hopper.mbarriers import Pipeline, on_engines
+from common.trace.hopper import mbarriers, wgmma
 from common.trace.hopper.tiles import STORE, WARPGROUP, WGMMA, Clocks, Groups, Tiles
-from common.trace.intrinsics import one_number
+from common.trace.intrinsics import on_engines, one_number
 from common.trace.shared import Local, shared_memory
 from common.trace.state import BARRIER, Mask, State
 from common.trace.values import Cast, Value
@@ -56,13 +56,12 @@ class Wait:
     mask: Mask
     at: str
     phases: Sequence[tuple[Any, int]]
-    passed: bool = False
 
     def left(self) -> Sequence[tuple[Any, int]]:
         return [(barrier, parity) for barrier, parity in self.phases if not barrier.passed(parity)]
 
     def over(self) -> bool:
-        return not self.left() if self.phases else self.passed
+        return bool(self.phases) and not self.left()
 
 
 class _LeftError(BaseException):
@@ -70,10 +69,10 @@ class _LeftError(BaseException):
 
 
 class Team:
-    """Lanes that go on together: a ``warpgroup`` of the blocks of a ``station``, or a warp of it."""
+    """Lanes that go on together: a ``warpgroup`` of the blocks of one ``rank`` in their cluster, or a warp of it."""
 
-    def __init__(self, lanes: Mask, station: int, warpgroup: int) -> None:
-        self.station, self.warpgroup = station, warpgroup
+    def __init__(self, lanes: Mask, rank: int, warpgroup: int) -> None:
+        self.rank, self.warpgroup = rank, warpgroup
         self.wait: Wait | None = None
         self.kept: dict[str, Any] = dict(zip(_OWN, (lanes, lanes, lanes, 0, 0, [], 0), strict=True))
         self.over = False
@@ -81,27 +80,39 @@ class Team:
 
 
 class Teams:
-    def __init__(self, state: State, split: frozenset[int], together: bool) -> None:
-        """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough."""
+    def __init__(self, state: State, split: frozenset[int]) -> None:
+        """``split``: warpgroups of a block whose warps are teams."""
         self.state, self.split = state, split
         self.now: Team | None = None
         self._back: SimpleQueue[BaseException | None] = SimpleQueue()  # a team waits, or has ended, with its error
-        self.all: list[Team] = []
-        thread, ranks = state.lane_numbers % state.lanes_per_block, state.ranks[state.block_number]
-        group = np.zeros_like(thread) if together else thread // WARPGROUP
+        thread = state.lane_numbers % state.lanes_per_block
+        group = thread // WARPGROUP
         warp = np.where(np.isin(group, list(split)), thread // WARP % 4, 0)
-        for station in np.unique(ranks).tolist():  # blocks of one rank in their cluster have the same teams
-            own = state.all.bits & (ranks == station)
-            for warpgroup, part in sorted(set(zip(group[own].tolist(), warp[own].tolist(), strict=True))):
-                lanes = own & (group == warpgroup) & (warp == part)
-                self.all.append(Team(Mask(lanes), station, warpgroup))
+        # blocks of one rank in their cluster have the same teams
+        of = np.stack((state.ranks[state.block_number], group, warp))
+        self.all = [
+            Team(Mask(state.all.bits & (of == own[:, None]).all(axis=0)), *own[:2].tolist())
+            for own in np.unique(of[:, state.all.bits], axis=1).T
+        ]
 
     def run(self, work: Callable[[], None]) -> None:
         """Let every team do the work. Raises StuckError, and what a team raises."""
         own = vars(self.state)
         before = {name: own[name] for name in _OWN}
+
+        def take_part(team: Team) -> None:
+            found: BaseException | None = None
+            try:
+                if team.turn.get():
+                    with np.errstate(all="ignore"):
+                        work()
+            except BaseException as error:
+                found = error
+            team.over = True
+            self._back.put(found)
+
         for team in self.all:
-            threading.Thread(target=self._work, args=(team, work), daemon=True).start()
+            threading.Thread(target=take_part, args=(team,), daemon=True).start()
         try:
             self._take_turns()
         finally:
@@ -131,17 +142,6 @@ class Teams:
                 if not any(barrier.deliver() for wait in hurried for barrier, _ in wait.left()):
                     raise StuckError(self._parted(live))
 
-    def _work(self, team: Team, work: Callable[[], None]) -> None:
-        found: BaseException | None = None
-        try:
-            if team.turn.get():
-                with np.errstate(all="ignore"):
-                    work()
-        except BaseException as error:
-            found = error
-        team.over = True
-        self._back.put(found)
-
     def wait(self, line: int, where: str = "block", phases: Sequence[tuple[Any, int]] = ()) -> None:
         """The active lanes of the team that runs come to a :class:`Wait`, and go on when it is over."""
         assert self.now is not None
@@ -158,22 +158,20 @@ class Teams:
 
     def _meet(self, live: list[Team]) -> bool:
         """Let those pass a barrier of the block, or of the cluster, that all have come to; False if there is none."""
-        stations = sorted({team.station for team in live})
-        barriers = [([team for team in live if team.station == station], "block") for station in stations]
-        barriers.append((live, "cluster"))
-        passed = [(teams, at) for teams, at in barriers if all(team.wait and team.wait.at == at for team in teams)]
-        for teams, at in passed:
-            self._pass(teams, at)
-        return bool(passed)
-
-    def _pass(self, teams: list[Team], at: str) -> None:
-        self.state.waiting = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
-        waits = [team.wait for team in teams if team.wait is not None]
-        for line in sorted({wait.line for wait in waits}):
-            self.state.mask = Mask(np.logical_or.reduce([wait.mask.bits for wait in waits if wait.line == line]))
-            self.state.engines.resume(line, at)
-        for wait in waits:
-            wait.passed = True
+        barriers = [(list(teams), "block") for _, teams in groupby(live, lambda team: team.rank)]
+        met = False
+        for teams, at in [*barriers, (live, "cluster")]:
+            waits = [team.wait for team in teams if team.wait is not None and team.wait.at == at]
+            if len(waits) < len(teams):
+                continue
+            met = True
+            self.state.waiting = _of_all([team.kept["waiting"] for team in teams])
+            for line in sorted({wait.line for wait in waits}):
+                self.state.mask = _of_all([wait.mask for wait in waits if wait.line == line])
+                self.state.engines.resume(line, at)
+            for team in teams:
+                team.wait = None
+        return met
 
     def _parted(self, live: list[Team]) -> frozenset[int]:
         """Warpgroups of which some warps wait and others may have something else to do."""
@@ -190,11 +188,8 @@ class Teams:
         begun = [wait for wait in waits if any(one.missing < one.arrivals for one, _ in wait.left())]
         waits = sorted(begun or waits, key=lambda wait: wait.line)
         for wait in sorted(waits, key=lambda wait: all(one.arrived == one.expected for one, _ in wait.left())):
-            array, lanes, what = (
-                "",
-                wait.mask.bits,
-                "cluster_sync" if wait.at == "cluster" else "barrier of the block",
-            )
+            what = "cluster_sync" if wait.at == "cluster" else "barrier of the block"
+            array, lanes = "", wait.mask.bits
             text = f"{wait.mask.count} threads wait at this {what}, and others never come to it"
             for barrier, parity in wait.left()[:1]:
                 array, lanes = barrier.name, lanes & (self.state.block_number == barrier.block)
@@ -202,15 +197,18 @@ class Teams:
             self.state.fault("deadlock", wait.line, array, text, lanes, lane=int(np.argmax(lanes)))
 
 
-class Engines:
-    """The state of the blocks that run at once; ``seed`` sets the order in which copies arrive."""
+def _of_all(masks: list[Mask]) -> Mask:
+    return Mask(np.logical_or.reduce([mask.bits for mask in masks]))
 
-    def __init__(self, state: State, split: frozenset[int], together: bool, seed: int, recording: bool) -> None:
+
+class Engines:
+    """The state of the blocks that run at once."""
+
+    def __init__(self, state: State, split: frozenset[int], recording: bool) -> None:
         self.state = state
         self.clocks = Clocks(len(state.lane_numbers) // WARP)
-        self.teams = Teams(state, split, together)
-        self.order = np.random.default_rng(seed)
-        self.pipeline = Pipeline(recording)
+        self.teams = Teams(state, split)
+        self.pipeline = mbarriers.Pipeline(recording)
         self.queues: dict[tuple[int, int], Groups] = {}  # of products and bulk stores, by kind and first lane
         self.barriers: dict[object, Any] = {}  # an mbarriers.Barriers, by place in the code
         self.by_column: dict[int, Any] = {}  # an mbarriers.Barrier
@@ -253,10 +251,9 @@ class Engines:
 
     def end(self) -> None:
         """All threads have ended: what is under way, or cannot be as it was asked for, is at fault."""
-        tma.end(self.state)
+        mbarriers.end(self.state)
         for groups in self.queues.values():
-            for number, work in groups.under_way:
-                work.left(self.state, number <= groups.committed)
+            groups.end(self.state)
         size = self.state.lanes_per_block
         for (line, lane, block), (syncs, column, phase) in self.remote.items():
             heard = self.clocks.known[block * size : (block + 1) * size, column] >= phase
@@ -274,27 +271,18 @@ class Engines:
 # --- the toolkit's functions for groups, shared memory, clusters and registers ---
 
 
-def _groups(state: State, line: int, name: str) -> list[Groups]:
-    """Those of the warpgroups, or of bulk stores of the lanes, that call the function of this name."""
-    if name.startswith("wgmma"):
-        return [state.engines.groups(WGMMA, lead) for lead in wgmma.warpgroups(state, line, name)]
-    return [state.engines.groups(STORE, lane) for lane in np.flatnonzero(state.mask.bits).tolist()]
+def _close(state: State, line: int, pending: Value = None, *, name: str, kind: int) -> None:
+    """A group of each warpgroup, or lane, that calls this ends here; or it waits for all but its last ``pending``."""
+    whole = kind == WGMMA
+    for lead in wgmma.warpgroups(state, line, name) if whole else np.flatnonzero(state.mask.bits).tolist():
+        if pending is None:
+            state.engines.groups(kind, lead).committed += 1
+        else:
+            state.engines.groups(kind, lead).finish(state, one_number(state, line, name, pending))
 
 
-def _commit(state: State, line: int, *, name: str) -> None:
-    for groups in _groups(state, line, name):
-        groups.committed += 1
-
-
-def _wait(state: State, line: int, pending: Value, *, name: str) -> None:
-    for groups in _groups(state, line, name):
-        groups.finish(state, one_number(state, line, name, pending))
-
-
-for _name in "wgmma_commit", "tma_commit":
-    on_engines(partial(_commit, name=_name), _name)
-for _name in "wgmma_wait", "tma_wait", "tma_wait_read":
-    on_engines(partial(_wait, name=_name), _name)
+for _name in "wgmma_commit", "wgmma_wait", "tma_commit", "tma_wait", "tma_wait_read":
+    on_engines(partial(_close, name=_name, kind=WGMMA if _name.startswith("wgmma") else STORE), _name)
 for _name, _dtype in {"half_tiles": np.float16, "float_tiles": np.float32, "word_tiles": np.int32}.items():
     on_engines(partial(shared_memory, shape=0, dtype=Cast(_dtype), alignment=1024), _name)
 

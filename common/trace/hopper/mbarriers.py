@@ -1,9 +1,12 @@
-"""Barriers in shared memory that count arrivals and bytes (mbarrier), and threads that wait for one of their phases.
+"""Barriers in shared memory that count arrivals and bytes (mbarrier), and the copies of boxes (TMA) that bring these.
 
-PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A phase is complete when as many threads
-have arrived as the barrier was made for, and all bytes that it was told to expect; what those who arrived knew is
-known to those who wait for it. The *pipeline* tells when each stage, what arrives at one barrier that counts bytes,
-is filled, full, multiplied and free again. Its clock counts these events in one block: it measures nothing.
+PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier"; "Data Movement and Conversion
+Instructions: cp.async.bulk.tensor", "Tensors", "im2col mode". A phase is complete when as many threads have arrived as
+the barrier was made for, and all bytes that it was told to expect; what those who arrived knew is known to those who
+wait for it. A load arrives as late as it may: when somebody waits for its barrier, and nobody can go on without. A
+store reads shared memory when its thread waits for that. The *pipeline* tells when each stage, what arrives at one
+barrier that counts bytes, is filled, full, multiplied and free again. Its clock counts these events in one block: it
+measures nothing.
 """
 
 from __future__ import annotations
@@ -11,21 +14,23 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from common.trace.cost import WARP, Ints
-from common.trace.hopper.tiles import joined
-from common.trace.intrinsics import intrinsic, one_number
+from common.catalog import reference
+from common.trace.cost import LEFT_OVER, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
+from common.trace.hopper.tiles import ROW, STORE, Agent, joined, swizzled
+from common.trace.intrinsics import on_engines, one_number
 from common.trace.messages import TracedSpan
 from common.trace.state import State
 from common.trace.values import Value, spread
-from common.trace.views import within
-
-on_engines = partial(intrinsic, engines=True)
+from common.trace.views import View, as_offset, within
 
 _MOST_ARRIVALS = (1 << 20) - 1  # in a phase
+_BOUNDARY = 128  # bytes, on which a box in shared memory begins
+_OFFSETS = 32  # that a tap may have in im2col, from 0 on
 
 
 def at(value: Value, lane: int) -> int:
@@ -93,9 +98,8 @@ class Barrier:
         if self.missing or not self.copies:
             return False
         copies, self.copies = self.copies, []
-        for number in self.state.engines.order.permutation(len(copies)).tolist():
-            load = copies[number]
-            load.tiles.storage.arrive(load.places, load.values)
+        for load in copies:
+            load.agent.view.storage.arrive(load.places, load.values)
             self.gathered = joined(self.gathered, load.known)
             self.arrived += load.values.nbytes
         self._complete()
@@ -134,28 +138,29 @@ class Barriers:
             self.known[block, i] = Barrier(self.state, f"{self.name}[{i}]", block)
         return self.known[block, i]
 
-    def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int]]:
-        """The active lanes, and the barrier that each names; one beyond the array is a fault."""
+    def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int, int]]:
+        """The active lanes, their blocks, and the barrier that each names; one beyond the array is a fault."""
         numbers, wrong = within(self.state, i, self.size, line, self, None, verb)
         lanes = np.flatnonzero(self.state.among(wrong))
-        return list(zip(lanes.tolist(), spread(numbers, self.state.mask.bits.shape)[lanes].tolist(), strict=True))
+        every = lanes, self.state.block_number[lanes], spread(numbers, self.state.mask.bits.shape)[lanes]
+        return list(zip(*(each.tolist() for each in every), strict=True))
 
 
 def _by_warp(lanes: list[int]) -> dict[int, list[int]]:
     return {warp: list(own) for warp, own in itertools.groupby(lanes, lambda lane: lane // WARP)}
 
 
-# --- the toolkit's functions ---
+# --- the toolkit's functions for them ---
 
 
 @on_engines
 def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Value) -> None:
     waiting: defaultdict[tuple[Barrier, int], list[int]] = defaultdict(list)  # lanes, by barrier and parity
-    for lane, number in bars.named(line, i, "waited for"):
+    for lane, block, number in bars.named(line, i, "waited for"):
         bit = at(parity, lane)
         if bit not in (0, 1):
             state.fault_of(lane, "operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}")
-        waiting[bars.at(int(state.block_number[lane]), number), bit & 1].append(lane)
+        waiting[bars.at(block, number), bit & 1].append(lane)
     for (barrier, _), lanes in waiting.items():
         for own in _by_warp(lanes).values():
             barrier.require_usable(own[0], line)
@@ -168,9 +173,8 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
 def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None) -> None:
     """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
     engine, named = state.engines, bars.named(line, i, "used")
-    given = {warp: engine.clocks.release(own) for warp, own in _by_warp([lane for lane, _ in named]).items()}
-    for lane, number in named:
-        block = int(state.block_number[lane])
+    given = {warp: engine.clocks.release(own) for warp, own in _by_warp([lane for lane, *_ in named]).items()}
+    for lane, block, number in named:
         to = [block]
         if rank is not None:
             other = at(rank, lane)
@@ -195,8 +199,8 @@ def barrier_array(state: State, line: int, count: Value) -> Barriers:
 
 @on_engines
 def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
-    for lane, number in bars.named(line, i, "made"):
-        barrier, count = bars.at(int(state.block_number[lane]), number), at(arrivals, lane)
+    for lane, block, number in bars.named(line, i, "made"):
+        barrier, count = bars.at(block, number), at(arrivals, lane)
         if barrier.made and barrier.made[2]:
             barrier.fault(lane, line, f"{barrier.name} is made again: it was made in line {barrier.made[2]}")
         elif not 1 <= count <= _MOST_ARRIVALS:
@@ -211,6 +215,186 @@ def publish_barriers(state: State, line: int) -> None:
     for barrier in state.engines.by_column.values():
         if barrier.made and barrier.made[0] in warps:
             barrier.published = True
+
+
+# --- copies of boxes ---
+
+
+class Map:
+    """A tensor map, ``given``, as a kernel sees it; ``bytes`` count at a barrier, those outside the array too."""
+
+    def __init__(self, view: View, given: Any) -> None:
+        self.view, self.name, self.dtype, self.given = view, view.name, view.dtype, given
+        self.rows, self.columns = map(int, given.box)
+        self.bytes = self.rows * self.columns * int(self.dtype.itemsize)
+
+    def elements(self, *where: int) -> tuple[Ints, Bools]:
+        """Of a box at (row, column), or of im2col at (n, d, h, w, c, t, r, s): its elements in the storage, and which
+        of them there are. Raises ValueError for a place that no such box has."""
+        kind, count = self.given.kind, len(where)
+        if count != (2 if kind == "tiled" else 8):
+            raise ValueError(f"{self.name} is a map of kind {kind}, and this copy takes {count} coordinates")
+        pixel = [where[0] + np.arange(self.rows)] if kind == "tiled" else self._walked(where[:4], where[5:])
+        places = [*(index[:, None] for index in pixel), where[len(pixel)] + np.arange(self.columns)[None]]
+        found: Any = self.view.start
+        inside: Any = True
+        for index, extent, stride in zip(places, self.view.shape, self.view.strides, strict=True):
+            found = found + index * stride
+            inside = inside & (index >= 0) & (index < extent)
+        return found, inside
+
+    def _walked(self, base: tuple[int, ...], taps: tuple[int, ...]) -> list[Ints]:
+        """n, d, h and w of the box's pixels from the base pixel on: along w, then h, d and n, from the corner
+        ``lower`` to before the extent plus ``upper``; ``taps`` are added."""
+        if not all(0 <= offset < _OFFSETS for offset in taps):
+            raise ValueError(f"the offsets {taps} of a tap must be from 0 to {_OFFSETS - 1}")
+        given, extents = self.given, self.view.shape[1:4]
+        low, high, step, extent, tap = np.array([given.lower, given.upper, given.strides, extents, taps])
+        first, room = np.array(base[1:]) - low, extent + high - low
+        if ((first < 0) | (first >= room) | (first % step != 0)).any():
+            raise ValueError(f"the copy begins at the pixel (n, d, h, w) = {base}, where no window begins")
+        windows = (self.rows + 1, *-(-room // step))
+        place = np.ravel_multi_index((0, *first // step), windows) + np.arange(self.rows)
+        n, *window = np.unravel_index(place, windows)
+        return [base[0] + n, *(np.array(window) * step[:, None] + (low + tap)[:, None])]
+
+
+class Load(NamedTuple):
+    """A box on its way to a block's shared memory; ``known``: what its thread knew, who began it."""
+
+    agent: Agent
+    places: Ints
+    values: NDArray[Any]
+    known: Ints
+
+
+class Store(NamedTuple):
+    """A box on its way from shared memory to these elements of an array."""
+
+    what: str
+    view: View
+    tiles: View
+    places: Ints
+    target: Ints
+    lane: int
+    line: int
+
+    def carry_out(self, state: State) -> None:
+        """Read shared memory now, as late as it may be read, and write."""
+        view, values = self.view, self.tiles.storage.data[self.places]
+        view.storage.require_writable(state, view, self.line, self.lane)
+        view.storage.put(state, view, self.target, np.full(len(self.target), self.lane), values, self.line)
+
+
+def nearest_tf32(values: NDArray[Any]) -> NDArray[Any]:
+    """Float32 as the copy engine rounds to TF32: to the nearest, ties to even (seen on an H200); NaN stays NaN."""
+    return np.where(np.isnan(values), values, reference.nearest_tf32(values))
+
+
+def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: int) -> NDArray[Any]:
+    storage, view = box.view.storage, box.view
+    chosen = source[inside]
+    values = np.zeros(source.shape, box.dtype)
+    values[inside] = storage.data[chosen]
+    if storage.written is not None and not storage.written[chosen].all():
+        first = chosen[int(np.argmax(~storage.written[chosen]))]
+        text = f"{view.element(int(first - view.start))}, which nothing has written, is copied"
+        state.fault_of(lane, "read-before-write", line, view.name, text)
+    storage.note_read(state, view, chosen, np.full(len(chosen), lane), line)
+    _count(state, line, "tma", box, chosen)
+    return (nearest_tf32(values) if box.given.tf32 else values).reshape(-1)
+
+
+def _count(state: State, line: int, op: str, box: Map, where: View | Ints) -> None:
+    """A box in shared memory; or its elements in global memory: sectors touched, and the fewest that would do."""
+    if not state.ledger.recording:
+        return
+    moved = ideal = -(-box.bytes // ROW)  # a row fills all banks, or several rows do
+    space, name = ("shared", where.name) if type(where) is View else ("global", box.name)
+    if type(where) is not View:
+        size = box.dtype.itemsize
+        moved = len(np.unique((box.view.storage.address + where * size) // SECTOR_BYTES))
+        ideal = -(-where.size * size // SECTOR_BYTES)
+    state.ledger.tallies[Key(line, space, op, name, 8 * box.bytes)].add(1, Cost(1, moved, ideal, 1))
+
+
+def _places(state: State, line: int, tiles: View, i: Value, box: Map, block: int, lane: int) -> Ints | None:
+    """Where the box's elements lie among all blocks' tiles, tiles[i] of this block first; None, and a fault, where it
+    does not fit."""
+    i, size, count = at(as_offset(i), lane), box.dtype.itemsize, box.rows * box.columns
+    if i * size % _BOUNDARY:
+        text = f"a box in {tiles.name} begins at {i}, which is no multiple of {_BOUNDARY} bytes"
+        state.fault_of(lane, "misaligned", line, tiles.name, text)
+    elif i < 0 or i + count > tiles.size:
+        text = f"{tiles.name} is written at {i} to {i + count - 1}, its extent is {tiles.size}"
+        state.fault_of(lane, "outside", line, tiles.name, text)
+    else:
+        address = swizzled(size * (i + np.arange(count)), box.columns * size)  # a row is as wide
+        return np.asarray(address // size + block * tiles.storage.size)
+    return None
+
+
+def _load(
+    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value,
+    multicast: bool = False,
+) -> None:  # fmt: skip
+    """Copies, one for each active lane, to its own block or to those of its cluster that a mask, last, names; the
+    place is (row, column), or (n, d, h, w, c, t, r, s)."""
+    tiles.require(state, line, f"a copy of {map.name}", "shared", map.dtype)
+    engine = state.engines
+    for lane, block, number in bars.named(line, b, "used"):
+        where = [at(value, lane) for value in place]
+        targets = engine.cluster_of(block, where.pop(), line, lane) if multicast else [block]
+        try:
+            found, inside = map.elements(*where)
+        except ValueError as error:
+            state.fault_of(lane, "operand", line, map.name, str(error))
+            continue
+        values = _read(state, line, map, found, inside, lane)
+        for target in targets:
+            barrier = bars.at(target, number)
+            barrier.require_usable(lane, line)
+            places = _places(state, line, tiles, i, map, target, lane)
+            if places is None:
+                continue
+            _count(state, line, "tma", map, tiles)
+            if not target:
+                engine.pipeline.turn(barrier.column, "filling", line, barrier.name)
+            agent = Agent(state, tiles, lane, line, "filled")
+            tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
+            barrier.copies.append(Load(agent, places, values, engine.clocks.phases(lane)))
+
+
+on_engines(_load, "tma_load2")
+on_engines(_load, "tma_load_im2col")
+on_engines(partial(_load, multicast=True), "tma_load2_multicast")
+
+
+@on_engines
+def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, tiles: View, i: Value) -> None:
+    """Begin copies of boxes to global memory, one for each active lane; nothing outside is written."""
+    tiles.require(state, line, f"a copy of {box.name}", "shared", box.dtype)
+    for lane in np.flatnonzero(state.mask.bits).tolist():
+        places = _places(state, line, tiles, i, box, int(state.block_number[lane]), lane)
+        if places is None:
+            continue
+        target, inside = box.elements(at(row, lane), at(column, lane))
+        own = state.engines.groups(STORE, lane)
+        agent = Agent(state, tiles, lane, line, "read by a bulk store")
+        tiles.storage.read_by_engine(agent, places, STORE, own.committed + 1)
+        what, target = f"a store to {box.name}", target[inside]
+        own.begin(Store(what, box.view, tiles, places[inside.reshape(-1)], target, lane, line))
+        _count(state, line, "tma store", box, target)
+        _count(state, line, "tma store", box, tiles)
+
+
+def end(state: State) -> None:
+    """Loads that nobody has waited for when their block ends are at fault."""
+    for barrier in state.engines.by_column.values():
+        for load in barrier.copies:
+            _, view, lane, line, *_ = load.agent
+            text = f"a copy to {view.name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
+            state.fault_of(lane, "copy-not-awaited", line, view.name, text)
 
 
 # --- the pipeline over time ---

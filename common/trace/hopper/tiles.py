@@ -25,6 +25,8 @@ from common.trace.views import View
 WARPGROUP = 4 * WARP
 ACCESS, WGMMA, STORE = 0, 1, 2  # kinds of columns that a warp has, in this order
 _KINDS = 3
+ROW = 128  # bytes of a row of a tile with the widest swizzle; bytes that shared memory delivers at a time
+UNIT = 16  # bytes that stay together as rows are swizzled
 _NEVER = np.iinfo(np.int64).max  # an interval that nobody will know of
 _MORE = 32  # columns by which clocks grow
 _NOWHERE = -1  # of what no copy brought
@@ -84,7 +86,7 @@ class Clocks:
 
     def release(self, lanes: list[int]) -> Ints:
         """What lanes of one warp, in their order, hand over: not what others of it did since the last syncwarp."""
-        warp, given = lanes[0] // WARP, np.asarray(self.known[_span(lanes)].max(axis=0))
+        warp, given = lanes[0] // WARP, np.asarray(self.known[lanes].max(axis=0))
         own = slice(warp * WARP, (warp + 1) * WARP)
         if np.count_nonzero(self.alone[own]) > np.count_nonzero(self.alone[lanes]):
             given[warp] -= 1
@@ -95,20 +97,13 @@ class Clocks:
 
     def acquire(self, lanes: list[int], given: Ints) -> None:
         """These lanes, in their order, come to know what others handed over."""
-        span = _span(lanes)
-        own = self.known[span, : len(given)]
-        self.known[span, : len(given)] = np.maximum(own, given, out=own)  # in place where it is a slice
+        self.known[lanes, : len(given)] = np.maximum(self.known[lanes, : len(given)], given)
 
     def meet(self, warps: Ints) -> None:
         self.pass_on(warps)
         given = self._by_warp[warps].max(axis=(0, 1))
         given[warps] -= 1  # the intervals that have begun are their own
         self._by_warp[warps] = np.maximum(self._by_warp[warps], given)
-
-
-def _span(lanes: list[int]) -> Any:
-    """The lanes as an index; a slice, which is quicker, where they are neighbours."""
-    return slice(lanes[0], lanes[-1] + 1) if lanes[-1] - lanes[0] < len(lanes) else lanes
 
 
 def joined(first: Ints, second: Ints) -> Ints:
@@ -121,6 +116,11 @@ def joined(first: Ints, second: Ints) -> Ints:
 
 
 # --- shared memory ---
+
+
+def swizzled(address: Any, span: int = ROW) -> Any:
+    """Where the swizzle of so many bytes puts the byte of this address."""
+    return address ^ ((address >> 7) & (span // UNIT - 1)) << 4
 
 
 class Agent(NamedTuple):
@@ -136,6 +136,13 @@ class Agent(NamedTuple):
 
     def known(self, column: Any) -> Any:
         return self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
+
+
+# what is at fault that nobody has waited for: its kind, the functions that commit and wait, the cause
+_LEFT = {
+    WGMMA: ("wgmma-order", "wgmma_commit", "wgmma_wait", "no wait for wgmma"),
+    STORE: ("copy-not-awaited", "tma_commit", "tma_wait_read", ""),
+}
 
 
 class Groups:
@@ -158,6 +165,15 @@ class Groups:
             given: Ints = np.zeros_like(clocks.known[0])
             given[self.kind * clocks.warps + self.lanes[0] // WARP] = done
             clocks.acquire(self.lanes, given)
+
+    def end(self, state: State) -> None:
+        """The lanes have ended: what is under way is at fault."""
+        kind, commit, wait, cause = _LEFT[self.kind]
+        for number, work in self.under_way:
+            missing = wait if number <= self.committed else f"{commit} and no {wait}"
+            ended = "thread ends" if len(self.lanes) == 1 else "threads end"
+            text = f"{work.what} is still under way when its {ended}: no {missing} comes after it"
+            state.fault_of(self.lanes[0], kind, work.line, work.view.name, text, cause)
 
 
 class Tiles(Shared):

@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 from common.catalog import codes
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
-from common.trace.hopper.mbarriers import on_engines
-from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent
-from common.trace.intrinsics import one_number
+from common.trace.hopper.tiles import ROW, UNIT, WARPGROUP, WGMMA, Agent, swizzled
+from common.trace.intrinsics import on_engines, one_number
 from common.trace.state import Mask, State
 from common.trace.values import FLOAT32, Value
 from common.trace.views import View
 
-ROW = 128  # bytes of a row of a tile with the widest swizzle; bytes that shared memory delivers at a time
-UNIT = 16  # bytes that stay together
 ATOM = 8 * ROW  # after so many bytes the swizzle repeats
 ROWS = 64  # of A, and of the sums
 KEPT = 14  # bits of the largest addend that a sum of e4m3 keeps
@@ -35,13 +32,8 @@ _THREAD = np.arange(WARPGROUP)
 # --- where operands lie ---
 
 
-def swizzled(address: Any, span: int = ROW) -> Any:
-    """Where the swizzle of so many bytes puts the byte of this address."""
-    return address ^ ((address >> 7) & (span // UNIT - 1)) << 4
-
-
 class Descriptor(NamedTuple):
-    """The fields: bytes from the beginning of shared memory, of the offsets, and of the swizzle's rows."""
+    """Fields in bytes: from the beginning of shared memory, of the offsets, and of the swizzle's rows."""
 
     start: int
     leading: int
@@ -68,11 +60,10 @@ class Descriptor(NamedTuple):
 
 def encoded(start: Any, leading: Any, stride: Any) -> Any:
     """The bits of a descriptor whose offsets are given in bytes; the swizzle is that of rows of stride / 8 bytes."""
-    rows = np.asarray(stride).astype(np.int64)
-    found = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64) << np.uint64(62)
+    start, leading, stride = (np.asarray(value).astype(np.uint64) for value in (start, leading, stride))
+    found = np.select([stride == 512, stride == 256], [2, 3], 1).astype(np.uint64) << np.uint64(62)
     for value, low in ((start, 0), (leading, 16), (stride, 32)):
-        part = (np.asarray(value).astype(np.uint64) >> np.uint64(4)) & np.uint64(0x3FFF)
-        found = found | part << np.uint64(low)
+        found = found | (value >> np.uint64(4) & np.uint64(0x3FFF)) << np.uint64(low)
     return found[()]
 
 
@@ -127,12 +118,12 @@ _FORMS = (
 
 
 class Sums:
-    """The 64 x N sums of a warpgroup that products are being added to; they are registers of ``view``."""
+    """The 64 x N sums of a warpgroup that products are being added to, in these ``registers``."""
 
-    def __init__(self, product: Product, view: View, registers: range) -> None:
-        state, lead = product.state, product.lead
-        self.view, self.storage, self.registers = view, view.storage, registers
-        self.line, self.lead, self.open = product.line, lead, 0
+    def __init__(self, product: Product, registers: range) -> None:
+        state, lead, view = product.state, product.lead, product.view
+        self.name, self.storage, self.registers = view.name, view.storage, registers
+        self.line, self.lead, self.open = product.line, lead, 0  # products under way
         self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
         self.matrix = np.zeros((ROWS, 2 * len(registers)), view.dtype)
         r = np.arange(len(registers))[:, None]  # rows and columns of the registers' elements: (register, thread)
@@ -151,8 +142,8 @@ class Sums:
         storage = self.storage
         storage.flight.remove(self)
         if not all(r in storage.lacking and storage.lacking[r][self.mask.bits].all() for r in self.registers):
-            text = f"{self.view.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
-            state.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
+            text = f"{self.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
+            state.fault("wgmma-order", self.line, self.name, text, self.mask.bits, lane=self.lead)
         views.spread_taint(state)
         whole = np.zeros((len(self.registers), len(state.lane_numbers)), self.matrix.dtype)
         whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places]
@@ -180,9 +171,12 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
 class Product:
     """One instruction of the warpgroup from the lane ``lead`` on; ``asked``: its arguments by name."""
 
+    what = "wgmma"
+
     def __init__(self, state: State, line: int, form: Form, lead: int, asked: dict[str, Any]) -> None:
         self.state, self.line, self.form, self.lead, self.asked = state, line, form, lead, asked
         self.tiles: View = asked["tiles"]
+        self.view: View = asked["acc"]
         self.add = bool(self._same(asked["add"], "answers to whether it adds"))
         self.sums: Any = None
         self.places: dict[str, Ints] = {}  # of the operands in tiles, by row, or column, and k
@@ -230,9 +224,9 @@ class Product:
             text = f"{view.name} is set by its threads, and no wgmma_fence follows before wgmma takes it"
             self._fault("wgmma-order", view.name, text)
 
-    def begin(self, acc: View, registers: range) -> None:
+    def begin(self, registers: range) -> None:
         """Add to the sums that are on their way already, or to those that the registers hold."""
-        state, form, tiles = self.state, self.form, self.tiles.storage
+        state, form, tiles, acc = self.state, self.form, self.tiles.storage, self.view
         if form.registers:
             frag, count = self.asked["frag"], ROWS * form.depth // WARPGROUP
             self.fragment = range(self.asked["j"], self.asked["j"] + count)
@@ -245,7 +239,7 @@ class Product:
             return
         self._require_fenced(acc, registers)
         flight = (one for one in acc.storage.flight if one.lead == self.lead and one.registers == registers)
-        self.sums = next(flight, None) or Sums(self, acc, registers)
+        self.sums = next(flight, None) or Sums(self, registers)
         clocks, groups = state.engines.clocks, state.engines.groups(WGMMA, self.lead)
         known = clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
         agent = Agent(state, self.tiles, self.lead, self.line, "read by wgmma", known)
@@ -258,24 +252,26 @@ class Product:
         self.sums.open += 1
         groups.begin(self)
 
-    def _of_registers(self) -> NDArray[Any]:
-        """A, of all four warps, from the registers that hold it."""
-        frag, depth = self.asked["frag"], self.form.depth
-        if any(frag.storage.values[r] is not held for r, held in zip(self.fragment, self.held, strict=True)):
-            text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
-            self._fault("wgmma-order", frag.name, text)
-        places = (helpers.K16 if depth == helpers.K16.depth else helpers.K8).a
-        held = helpers.by_lane(self.state, self.held)[self.lead : self.lead + WARPGROUP]
-        return helpers.whole(held, places, (16, depth)).reshape(ROWS, depth).astype(self.form.dtype)
+    def _by_lane(self, held: list[Value]) -> NDArray[Any]:
+        return helpers.by_lane(self.state, held)[self.lead : self.lead + WARPGROUP]
 
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
         form, data, sums = self.form, self.tiles.storage.data, self.sums
-        left, right = self._of_registers() if form.registers else data[self.places["A"]], data[self.places["B"]]
+        right = data[self.places["B"]]
+        if form.registers:
+            frag, shape = self.asked["frag"], helpers.K16 if form.depth == helpers.K16.depth else helpers.K8
+            if any(frag.storage.values[r] is not held for r, held in zip(self.fragment, self.held, strict=True)):
+                text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
+                self._fault("wgmma-order", frag.name, text)
+            left = helpers.whole(self._by_lane(self.held), shape.a, (16, form.depth))
+            left = left.reshape(ROWS, form.depth).astype(form.dtype)
+        else:
+            left = data[self.places["A"]]
         if form.packed:
             left, right = left.view(form.packed), right.view(form.packed)
         elif form.sparse:
-            words = helpers.by_lane(state, [self.asked["places"]])[self.lead : self.lead + WARPGROUP]
+            words = self._by_lane([self.asked["places"]])
             kept = left.astype(np.float64).reshape(-1, 16, 16)
             left = helpers.unpacked(kept, words, self.asked["half"]).reshape(ROWS, -1)
         elif form.dtype == FLOAT32:
@@ -290,12 +286,6 @@ class Product:
             sums.land(state)
         for column in self.stages:
             state.engines.pipeline.turn(column, "free")
-
-    def left(self, state: State, committed: bool) -> None:
-        """Its threads have ended, and not waited for it."""
-        what = "wgmma_wait" if committed else "wgmma_commit and no wgmma_wait"
-        text = f"wgmma is still under way when its threads end: no {what} comes after it"
-        state.fault_of(self.lead, "wgmma-order", self.line, self.sums.view.name, text, "no wait for wgmma")
 
 
 def cut_sums(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
@@ -316,7 +306,7 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
     the product takes the sums' place."""
     names = [*(("frag", "j", "tiles") if form.registers else ("tiles", "a")), "b", "N"]
     names += ["places", "half", "add"] if form.sparse else ["add"]
-    asked = {"add": True, "j": 0, "half": 0, **dict(zip(names, given, strict=False)), **named}
+    asked = {"acc": acc, "add": True, "j": 0, "half": 0, **dict(zip(names, given, strict=False)), **named}
     first, asked["j"], asked["half"] = (one_number(state, line, form.name, n) for n in (i, asked["j"], asked["half"]))
     tiles, columns = asked["tiles"], int(asked["N"])
     tiles.require(state, line, form.name, "shared", form.dtype)
@@ -337,7 +327,7 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
             taken = Cost(len(leads) * WARPGROUP // WARP, 0, 0, 0)
             ledger.tallies[Key(line, "local", op, acc.name, 32)].add(len(leads) * WARPGROUP * count, taken)
     for lead in leads:
-        Product(state, line, form, lead, asked).begin(acc, range(acc.start + first, acc.start + first + count))
+        Product(state, line, form, lead, asked).begin(range(acc.start + first, acc.start + first + count))
 
 
 for _form in _FORMS:
