@@ -14,14 +14,6 @@ class Usual(Struct, frozen=True):
     shape: str  # that it is traced at, both in place of its ladder's
 
 
-class Remark(Struct, frozen=True):
-    """What the compiler does to a step's kernel that its source does not say."""
-
-    step: str
-    kernel: str
-    text: str
-
-
 class Epilogues(Struct, frozen=True):
     step: str
     preset: str
@@ -38,7 +30,6 @@ class Lesson(Struct, frozen=True):
 
     timed_from: dict[str, str] = {}  # by preset, the first step of its ladder timed on it
     usual: dict[str, Usual] = {}  # by step
-    remark: list[Remark] = []
     accuracy: list[str] = []  # steps on matrices whose errors are measured over K
     epilogues: list[Epilogues] = []
     measured_by: dict[str, str] = {}  # the module that measures accuracy, and epilogues
@@ -53,14 +44,9 @@ def read(lessons: Path) -> Lesson:
     for one in found:
         for name in ("timed_from", "usual", "measured_by"):
             getattr(whole, name).update(getattr(one, name))
-        for name in ("remark", "accuracy", "epilogues"):
+        for name in ("accuracy", "epilogues"):
             getattr(whole, name).extend(getattr(one, name))
     return whole
-
-
-def remarks(lessons: Path, step: str) -> dict[str, Remark]:
-    """By kernel, what is said of those of a step."""
-    return {one.kernel: one for one in read(lessons).remark if one.step == step}
 
 
 def training(lessons: Path) -> tuple[Path, Training] | None:

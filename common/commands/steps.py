@@ -12,7 +12,7 @@ from common.commands import arguments, console, edits
 from common.commands.console import RIGHT
 from common.machine_code import codegen, successor
 from common.records import records
-from common.report import tables
+from common.report import tables, traces
 from common.timing import measuring
 
 
@@ -136,10 +136,10 @@ def inspect(options: argparse.Namespace) -> int:
     elif options.show:
         for name, card in found:
             text = card["text"]
-            print(f"// {tables.title(name, card)}, compute capability {architecture}")
-            print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
+            print(f"// {traces.title(name, card)}, compute capability {architecture}")
+            print(text if isinstance(text, str) else "\n".join(traces.whole(text)))
     elif found:
-        console.say().print(tables.side_by_side(found), *(tables.by_line(*one) for one in shown))
+        console.say().print(traces.side_by_side(found), *(traces.by_line(*one) for one in shown))
     for outcome in outcomes:
         for reason in outcome.reasons:
             console.blame(f"{outcome.step.name}: {reason}")

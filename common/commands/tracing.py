@@ -21,7 +21,7 @@ from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND, cut
 from common.records import records
-from common.report import tables, traces
+from common.report import traces
 from common.run import isolate
 from common.trace import trace
 from common.trace.messages import Script, ScriptResult, Traced
@@ -69,7 +69,7 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        console.say().print(tables.agreement(found, steps))
+        console.say().print(traces.agreement(found, steps))
     return RIGHT
 
 

@@ -8,7 +8,7 @@ import pytest
 from common.catalog import exercises
 from common.grade import answers
 from common.records import records
-from common.report import kinds
+from common.report import tables
 
 ALL = [one for one in exercises.everything() if one.kind == "predict"]
 
@@ -95,7 +95,7 @@ def test_an_answer_copied_from_a_table_is_right():
     steps = [(name, row) for name, row in found.rows("gemm-2048").items() if " " not in name]
     for name, row in steps[:4]:
         derived = found.derive("gemm-2048", row)
-        cells = kinds.cells(found, "gemm-2048", name)
+        cells = tables.cells(found, "gemm-2048", name)
         for kind, title, exact in (
             ("ms", "ms", row.timing.median_ms),
             ("share", "% of floor", derived.percent_of_floor),

@@ -1,6 +1,5 @@
 """Tables and figures of pages, and a command's, from one made-up record whose figures are round."""
 
-import math
 import re
 
 import pytest
@@ -8,11 +7,10 @@ from made import GPU, of_now
 
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
-from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.records import records
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
-from common.report import canvas, charts, figures, kinds, pages, table, tables
+from common.report import canvas, charts, figures, pages, table, tables
 from common.run.messages import Outcome
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
@@ -83,8 +81,8 @@ def cells(words, record, code=NO_CODE):
 
 def test_a_rate_of_integers_is_no_flop():
     nothing = records.nothing()
-    assert "GOP/s" in kinds.rows_of(nothing, "igemm-4096", []).header
-    assert kinds.rows_of(nothing, "fp8gemm-4096", []).header == kinds.HEADER
+    assert "GOP/s" in tables.rows_of(nothing, "igemm-4096", []).header
+    assert tables.rows_of(nothing, "fp8gemm-4096", []).header == tables.HEADER
 
 
 def test_a_ladder_table(own):
@@ -105,23 +103,6 @@ def test_a_layers_table(own):
     assert rows["`unet3d`"][2:] == ["not timed yet", "", "50.0", "2.3", "", "", ""]
     assert rows["`resnet50-conv3`"][-1] == "Winograd"
     assert all(len(row) == len(header) for row in rows.values())
-
-
-@pytest.mark.parametrize(
-    ("problem", "extents"),
-    [
-        (Gemm(M=37, N=45, K=19), (37, 45, 19)),
-        (Conv2d(N=2, C=3, H=10, W=19, K=7, R=3, S=2), (2 * 8 * 18, 7, 18)),
-        (Conv3d(N=2, C=5, D=4, H=6, W=6, K=6, T=3, R=3, S=3, stride_h=2, pad_d=1, pad_h=1), (2 * 4 * 3 * 4, 6, 135)),
-        # 5 x 5 pixels of 3 channels, each tap of 4 filters; 2 x 2 taps of 3 channels, each sum over 6 x 6 outputs
-        (Dgrad(N=1, C=3, D=1, H=5, W=5, K=4, T=1, R=2, S=2, pad_h=1, pad_w=1), (25, 3, 16)),
-        (Wgrad(N=1, C=3, D=1, H=5, W=5, K=4, T=1, R=2, S=2, pad_h=1, pad_w=1), (4, 12, 36)),
-    ],
-)
-def test_the_matrices_of_a_problem(problem, extents):
-    assert kinds.matrix(problem) == extents
-    if problem.form != "dgrad":  # which has taps of no window among them
-        assert 2 * math.prod(extents) == problem.flops
 
 
 @pytest.mark.parametrize(("kernels", "what"), [
@@ -169,11 +150,11 @@ def test_milliseconds_have_three_digits(value, text):
 figures.load_kinds()
 
 
-@pytest.mark.parametrize("kind", kinds.TABLES)
+@pytest.mark.parametrize("kind", tables.TABLES)
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "code": "gemm_naive",
-        "profile": "gemm-2048 gemm_naive stall", "steps": "01_naive", "layers": "gemm_naive",
+        "profile": "gemm-2048 gemm_naive stall", "steps": "01_naive", "layers": DIRECT,
         "lines": "gemm_naive", "exercises": "01_naive",
         "times": "gemm-2048 gemm_naive",
         "swept": "gemm-4096 gemm_coarsened gemm_tuned", "picture": "training-curves the curves",
