@@ -75,9 +75,9 @@ def _agree(options: argparse.Namespace) -> int:
 
 def _write_page(found: Sequence[tuple[str, traces.Kept]], options: argparse.Namespace) -> None:
     """Write traces, each with its step's or file's name, as the interactive page that ``--html`` names."""
-    from common.book import explorer
+    from common.book import book
 
-    store.write(options.html, explorer.page(found))
+    store.write(options.html, book.page(found))
     console.tell(f"written: {escape(str(options.html))}", options=options)
 
 
