@@ -6,7 +6,7 @@ import argparse
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, limits, shipped, sources
+from common.catalog import catalog, device, limits, sources
 from common.check import compiling, plan, run
 from common.commands import arguments, console, edits
 from common.commands.console import RIGHT
@@ -105,7 +105,7 @@ def diff(options: argparse.Namespace) -> None:
 
 
 def ship(_: argparse.Namespace) -> None:
-    console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
+    console.say().print(f"written: {sources.ship().relative_to(catalog.ROOT)}")
 
 
 def inspect(options: argparse.Namespace) -> int:
