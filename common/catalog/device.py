@@ -66,8 +66,7 @@ def gpu_count() -> int:
 def silent() -> str:
     """One line on why the installed driver offers no GPU, and what to do; empty without a driver, or if it does."""
     driver, text = loaded(), ctypes.c_char_p(None)
-    code = 0 if driver is None else driver.cuInit(0)
-    if code == 0:
+    if driver is None or (code := driver.cuInit(0)) == 0:
         return ""
     driver.cuGetErrorString(code, ctypes.byref(text))
     why = f"error {code}, {(text.value or b'').decode(errors='replace')}"

@@ -25,7 +25,7 @@ class Training(Struct, frozen=True):
     steps: list[str]  # that it runs
 
 
-class Lesson(Struct, frozen=True):
+class Lesson(Struct):
     """What one lesson says, or all."""
 
     timed_from: dict[str, str] = {}  # by preset, the first step of its ladder timed on it
@@ -39,13 +39,13 @@ class Lesson(Struct, frozen=True):
 
 def read(lessons: Path) -> Lesson:
     """What all lessons say, together. Raises StoreError or SchemaError naming the file, and the field."""
-    found = [_read(path) for path in sorted(lessons.glob("*/lesson.toml"))]
-    whole = Lesson(photo="".join(one.photo for one in found))
-    for one in found:
+    whole = Lesson()
+    for one in map(_read, sorted(lessons.glob("*/lesson.toml"))):
         for name in ("timed_from", "usual", "measured_by"):
             getattr(whole, name).update(getattr(one, name))
-        for name in ("accuracy", "epilogues"):
-            getattr(whole, name).extend(getattr(one, name))
+        whole.accuracy.extend(one.accuracy)
+        whole.epilogues.extend(one.epilogues)
+        whole.photo = whole.photo or one.photo
     return whole
 
 

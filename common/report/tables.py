@@ -176,28 +176,6 @@ def ceilings(record: Record, *slugs: str) -> Table:
 # --- machine code ---
 
 
-def instructions(code: MachineCode, *words: str) -> Table:
-    """``[PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
-    presets, names = presets_in(words)
-    rows: list[list[str]] = []
-    architecture = ""
-    for name in names:
-        kernels = records.code_kernels(code, name, *presets)
-        if not kernels:
-            rows.append([f"`{name}`", *["not compiled yet"] * 7])
-        for kernel in kernels:
-            architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
-            loads = loop.count("LDG", "LDS", "LDSM", "LDL"), loop.mix.get("constant load", 0)
-            cells = [*map(str, (loop.total, loop.multiply_adds, *loads)), _each(loop.per_multiply_add())]
-            cells = cells if loop.multiplies else ["–"] * len(cells)
-            rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
-    header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
-    header += ["constant loads", "instructions per multiply-add"]
-    on, by = f" for `{presets[0]}`," if presets else "", figures.versions(code.tools)
-    note = f"The innermost multiply loop,{on} compiled for compute capability {architecture} with {by}."
-    return Table(header, rows, note)
-
-
 def compilers(record: Record, code: MachineCode) -> Table:
     """Each step's multiply loop by numba-cuda and by its successor, and its times by both on the record's card."""
     others = successor.load(records.RESULTS)
@@ -444,6 +422,6 @@ def swept(title: str, points: list[Point], shipped: Tile) -> Table:
 
 
 TABLES: dict[str, Callable[..., Table]] = {
-    "ladder": ladder, "times": across_presets, "layers": across_layers, "ceilings": ceilings, "code": instructions,
+    "ladder": ladder, "times": across_presets, "layers": across_layers, "ceilings": ceilings,
     "compilers": compilers, "profile": profile, "worth": worth, "problems": presets,
 }  # fmt: skip

@@ -468,13 +468,6 @@ def test_the_markers_of_machine_code(code):
     with pytest.raises(ValueError, match=r"key 'weather' is unknown: keys are .*total"):
         inline("kernel conv2d_naive weather")
 
-    def block(words):
-        return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", None, code)
-
-    table = block("code ece408-layer2 conv2d_unrolled")
-    assert "| `k` | 66 | 0 | 26 | 8 | 9 | 0 | 3.2 |" in table
-    assert "for `ece408-layer2`, compiled for compute capability 12.0 with nvcc 1." in table
-
 
 def test_the_shipped_record_has_every_kernels_mix():
     found = records.load_code()
