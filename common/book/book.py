@@ -298,21 +298,7 @@ def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
     title = html.escape(" and ".join(name for name, _ in steps))
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
     style, template, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in _PARTS)
-    return Template(template).substitute(
-        title=title,
-        names=title.replace(" and ", " "),
-        head=f"<style>\n{style}</style>{_THEME}",
-        nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
-        above=_above(steps),
-        below=f"<p>{_OF_THE_TEXT}</p>",
-        foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n'
-        f"<script>\n{''.join(scripts)}</script>",
-    )
-
-
-def _json(steps: Sequence[Shown]) -> str:
-    """What the script reads of steps: name, lines by file, trace."""
-    told = []
+    told, faults = [], ""  # what the script reads: name, lines by file, trace
     for name, trace in steps:
         lines, kernels = {}, []
         for kernel in trace["kernels"]:
@@ -322,19 +308,20 @@ def _json(steps: Sequence[Shown]) -> str:
             kernels.append({**kernel, "file": file})
         shown = {"shape": trace["shape"], "kernels": kernels, "main": trace["main"]}
         told.append({"name": name, "sources": lines, "trace": shown})
-    return msgspec.json.encode(told).decode().replace("</", "<\\/")
-
-
-def _above(steps: Sequence[Shown]) -> str:
-    """Faults and sentences."""
-    text = ""
-    for name, trace in steps:
-        said = [fault["text"] for kernel in trace["kernels"] for fault in kernel["faults"]]
+        said = [fault["text"] for kernel in kernels for fault in kernel["faults"]]
         if said:
             said.insert(0, f"{name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
-        text += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
-    text += "".join(f"<p>{html.escape(sentences(one))}</p>" for one in steps)
-    return f'<div class="said">{text}</div>'
+        faults += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
+    data = msgspec.json.encode(told).decode().replace("</", "<\\/")
+    return Template(template).substitute(
+        title=title,
+        names=title.replace(" and ", " "),
+        head=f"<style>\n{style}</style>{_THEME}",
+        nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
+        above=f'<div class="said">{faults}{"".join(f"<p>{html.escape(sentences(one))}</p>" for one in steps)}</div>',
+        below=f"<p>{_OF_THE_TEXT}</p>",
+        foot=f'<script type="application/json" id="trace">{data}</script>\n<script>\n{"".join(scripts)}</script>',
+    )
 
 
 # --- the book's pages: one for every step, and one for it beside the step that it grew from ---

@@ -35,11 +35,8 @@ _SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
 def pages() -> list[Path]:
     """Every page that may hold a table: the first one, those beside the lessons, and all in their folders."""
-    return [
-        catalog.ROOT / "README.md",
-        *sorted(catalog.LESSONS.glob("*.md")),
-        *sorted(catalog.LESSONS.glob("*/*.md")),
-    ]
+    below = (path for pattern in ("*.md", "*/*.md") for path in sorted(catalog.LESSONS.glob(pattern)))
+    return [catalog.ROOT / "README.md", *below]
 
 
 def rendered(text: str, record: Record | None, code: MachineCode) -> str:
@@ -177,11 +174,8 @@ def summary(record: Record) -> str:
     for ladder in problems.LADDERS:
         presets = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
         for preset in presets:
-            parts += [
-                f"## {preset}",
-                f"![{preset}]({charts}/{preset}.png)",
-                _written("ladder", [preset], record, code),
-            ]
+            parts += [f"## {preset}", f"![{preset}]({charts}/{preset}.png)"]
+            parts.append(_written("ladder", [preset], record, code))
         if record.ceilings and presets and ladder in figures.ROOFLINES:
             parts.append(f"![roofline, {ladder}]({charts}/roofline-{ladder}.png)")
     if len(parts) == 2:
@@ -193,8 +187,8 @@ def summary(record: Record) -> str:
 
 
 class Draw(NamedTuple):
-    """One unit: charts of a GPU's record (of a ``ladder``; empty: those of several), a lesson's pictures, the
-    machine code's charts, or a step's trace. ``name``: the record's file, the lesson's script, or the step."""
+    """One unit: a GPU's record (a file; of a ``ladder``, or those of several), a lesson's pictures (its script), the
+    machine code's charts, or a step's trace."""
 
     what: str  # card, lesson, code, or trace
     name: str
@@ -248,7 +242,8 @@ def written(what: str, name: str, ladder: str) -> list[str]:
     elif what == "trace":
         found = [traces.write(catalog.find(name))]
     else:
-        found = charts.draw_code(records.load_code())
+        code, folder = records.load_code(), charts.CHARTS / "machine-code"
+        found = [canvas.save(charts.useful(code, one), folder / f"useful-{one}") for one in charts.USEFUL]
     both = [path for one in found for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
     return [path.relative_to(catalog.ROOT).as_posix() for path in both]
 

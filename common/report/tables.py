@@ -254,21 +254,25 @@ def profile(record: Record, *words: str) -> Table:
     return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
 
 
-def _limiter(record: Record, preset: str, step: str) -> str:
-    """The main stall; the busiest unit, if warps mostly were ready; empty if the step was not profiled."""
-    stall = _text(figures.counter(record, preset, step, "stall"))
-    if stall != "not selected":
-        return stall
-    busy = {key: _text(figures.counter(record, preset, step, key)) for key in _UNITS}
-    unit = max(_UNITS, key=lambda key: float(busy[key] or 0))
-    return f"{_COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
-
-
 def worth(record: Record, *slugs: str) -> Table:
     """``[SLUG ...]``: every step beside the one it grew from, by gain, on further cards, too, by their records'
-    names; and what warps waited for, before and now."""
+    names; and what warps waited for, before and now: the main stall, or the busiest unit where most were ready."""
     cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
     rows, timed, lacking = [], [], []
+
+    def factor(card: Record, preset: str, step: str, before: str) -> str:
+        gain = figures.gain(card, preset, step)
+        said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
+        return aged(said, any(current.older(card.row(preset, name), name) for name in (before, step)))
+
+    def limiter(preset: str, step: str) -> str:
+        stall = _text(figures.counter(record, preset, step, "stall"))
+        if stall != "not selected":
+            return stall
+        busy = {key: _text(figures.counter(record, preset, step, key)) for key in _UNITS}
+        unit = max(_UNITS, key=lambda key: float(busy[key] or 0))
+        return f"{_COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
+
     for step, preset, gain in figures.worths(record):
         if gain is None:
             lacking.append(f"`{step.name}` on {preset}")
@@ -276,9 +280,8 @@ def worth(record: Record, *slugs: str) -> Table:
         timed.append((preset, step.name))
         before = figures.origin(step) or ""
         idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
-        factors = [_factor(card, preset, step.name, before) for card in cards]
-        waits = (_limiter(record, preset, name) for name in (before, step.name))
-        rows.append([idea, f"`{before}`", preset, *factors, *waits])
+        factors = [factor(card, preset, step.name, before) for card in cards]
+        rows.append([idea, f"`{before}`", preset, *factors, limiter(preset, before), limiter(preset, step.name)])
     if not rows:
         raise UnmeasuredError("any step and the one it grew from")
     header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
@@ -288,13 +291,6 @@ def worth(record: Record, *slugs: str) -> Table:
     note = f"Medians on one {places}; waits by the hardware counters of the {record.gpu_name}."
     note += f" Not measured beside the step they grew from: {', '.join(lacking)}." if lacking else ""
     return Table(header, rows, note, left=[*header[:3], *header[-2:]])
-
-
-def _factor(card: Record, preset: str, step: str, before: str) -> str:
-    """How many times as fast a step is as the one before, marked where it is a loss, or one of the times older."""
-    gain = figures.gain(card, preset, step)
-    said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
-    return aged(said, any(current.older(card.row(preset, name), name) for name in (before, step)))
 
 
 def presets() -> Table:

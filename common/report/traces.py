@@ -89,9 +89,8 @@ def _request(access: TracedAccess, request: TracedRequest) -> list[Any]:
         return [request.warp, runs, 0, 0]
     words = np.array([[0 if place is None else place // WORD_BYTES for place in request.places]])
     active = np.array([[place is not None for place in request.places]])
-    width, write = max(1, access.bits // 8 // WORD_BYTES), access.op in ("write", "copy")
-    together = served_together(words, active, width, write)
-    return [request.warp, runs, together, wavefronts(words, active, width, write).moved]
+    how = max(1, access.bits // 8 // WORD_BYTES), access.op in ("write", "copy")
+    return [request.warp, runs, served_together(words, active, *how), wavefronts(words, active, *how).moved]
 
 
 def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
@@ -223,8 +222,16 @@ def traced(kernel: TracedKernel) -> list[Table]:
     title = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
     found: list[Table] = []
     for space, unit in UNITS.items():
-        if accesses := [access for access in kernel.accesses if access.space == space]:
-            found.append(_accesses(f"{title}{space} memory, in {unit}", accesses, unit.split()[0]))
+        header = ["line", "access", "bits", "requests", f"{unit.split()[0]} each", "ideal", "efficiency", "source"]
+        accesses = [access for access in kernel.accesses if access.space == space]
+        lines: list[list[Cell]] = [
+            [str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *_sums([a]), Text(a.text)] for a in accesses
+        ]
+        if len(accesses) > 1:
+            lines.append(["", "total", "", *_sums(accesses), ""])
+        if accesses:
+            said = f"{title}{space} memory, in {unit}"
+            found.append(Table(header, lines, "", said, ["access", "source"], ["source"]))
             title = ""
     rows = []
     for space, cells in kernel.per_fma.items():
@@ -233,16 +240,6 @@ def traced(kernel: TracedKernel) -> list[Table]:
             rows.append(["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)])
     header = ["memory", "load instructions", "floats loaded", "store instructions", "floats stored"]
     return [*found, *[Table(header, rows, title="for each multiply-add of a thread")] * bool(rows)]
-
-
-def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
-    header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "source"]
-    rows: list[list[Cell]] = [
-        [str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *_sums([a]), Text(a.text)] for a in accesses
-    ]
-    if len(accesses) > 1:
-        rows.append(["", "total", "", *_sums(accesses), ""])
-    return Table(header, rows, "", title, ["access", "source"], ["source"])
 
 
 def _sums(accesses: list[TracedAccess]) -> list[Cell]:
@@ -430,9 +427,8 @@ def agreed(record: Record) -> Table:
     found = record.data.agreement
     if not found:
         raise tables.UnmeasuredError("the tracer's agreement")
-    made = agreement(found)
     where = tables.machine(record, [entry for shapes in found.values() for entry in shapes.values()])
-    return replace(made, note=f"{made.note}\n\nRead with Nsight Compute on one {where}.")
+    return replace(agreement(found), note=f"{_OFF}\n\nRead with Nsight Compute on one {where}.")
 
 
 tables.TABLES["agreement"] = agreed
