@@ -49,6 +49,7 @@ class Derived:
     """What follows from a row, its problem and the ceilings of its precision."""
 
     gflops: float
+    gbs: float
     floor_ms: float
     percent_of_floor: float
     floor_kind: str
@@ -191,15 +192,16 @@ def _precision(row: Row) -> str:
 def derive(
     problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = catalog.PRECISIONS[0]
 ) -> Derived | None:
-    """GFLOP/s, and the floor: max(FLOPs / peak, least bytes / copy bandwidth). The peak is one for all rows of a
-    precision, by the card's fastest instruction; None if it was not measured."""
+    """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth). The peak is one
+    for all rows of a precision, by the card's fastest instruction; None if it was not measured."""
     peak = measured.peak(ceilings, problem, precision)
     if peak is None:
         return None
     compute_ms, memory_ms = problem.flops / peak / 1e6, problem.least_bytes / ceilings.copy_gbs / 1e6
     floor = max(compute_ms, memory_ms)
     kind = "multiply-adds" if compute_ms >= memory_ms else "memory"
-    return Derived(problem.flops / median_ms / 1e6, floor, 100 * floor / median_ms, kind)
+    rates = problem.flops / median_ms / 1e6, problem.least_bytes / median_ms / 1e6
+    return Derived(*rates, floor, 100 * floor / median_ms, kind)
 
 
 def rounds_operands(name: str) -> bool:

@@ -449,7 +449,7 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
     code.steps["conv2d_naive"].kernels += found
     assert records.main_kernel(code, "conv2d_naive").kernel == "k"
     code.steps["conv2d_naive"].kernels = found
-    assert pages.rendered("<!--= perfma conv2d_naive --><!--/-->", None, code).endswith("-->1<!--/-->")
+    assert pages.rendered("<!--= kernel conv2d_naive perfma --><!--/-->", None, code).endswith("-->1<!--/-->")
 
     launches = [("move", 9.0, 0.0), ("product", 3.0, 64.0), ("product", 4.0, 64.0), ("unread", 8.0, None)]
     launches = [counters(name, time_ns=ns, ffma_threads=fma) for name, ns, fma in launches]

@@ -233,17 +233,17 @@ def test_the_machine_code_record_round_trips_and_is_read_with_suspicion(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("problem", "ms", "gflops", "floor_ms", "kind"),
+    ("problem", "ms", "gflops", "gbs", "floor_ms", "kind"),
     [
         # 2 * 1000**3 = 2e9 FLOP at 10 TFLOP/s take 0.2 ms; 12e6 bytes at 1 TB/s take 0.012 ms
-        (Gemm(M=1000, N=1000, K=1000), 0.5, 4000, 0.2, "multiply-adds"),
+        (Gemm(M=1000, N=1000, K=1000), 0.5, 4000, 24, 0.2, "multiply-adds"),
         # x 10 * 100 * 100, y the same, one weight: 200 001 floats, 800 004 bytes; 200 000 FLOP
-        (Conv2d(N=10, C=1, H=100, W=100, K=1, R=1, S=1), 0.01, 20, 800_004e-9, "memory"),
+        (Conv2d(N=10, C=1, H=100, W=100, K=1, R=1, S=1), 0.01, 20, 80.0004, 800_004e-9, "memory"),
     ],
 )
-def test_derived_figures(problem, ms, gflops, floor_ms, kind):
+def test_derived_figures(problem, ms, gflops, gbs, floor_ms, kind):
     found = records.derive(problem, ms, MEASURED)
-    assert found.gflops == pytest.approx(gflops)
+    assert (found.gflops, found.gbs) == (pytest.approx(gflops), pytest.approx(gbs))
     assert (found.floor_ms, found.floor_kind) == (pytest.approx(floor_ms), kind)
     assert found.percent_of_floor == pytest.approx(100 * floor_ms / ms)
 

@@ -125,7 +125,7 @@ def test_the_method_by_the_names_of_kernels(kernels, what):
     ("ms gemm-2048 gemm_naive", "17.2"), ("ms gemm-2048 cuBLAS-FP32", "3.44"),
     ("ratio gemm-2048 gemm_naive gemm_naive_unsigned", "2.00"), ("ratio gemm-2048 gemm_naive cuBLAS-FP32", "5.00"),
     ("share gemm-2048 gemm_naive", "10.0"), ("ms gemm-4096 gemm_naive_unsigned", "?"),
-    ("ratio gemm-2048 gemm_naive gemm_lost", "?"), ("perfma gemm_naive", "?"),
+    ("ratio gemm-2048 gemm_naive gemm_lost", "?"), ("kernel gemm_naive perfma", "?"),
     ("counter gemm-2048 gemm_naive issue_pct", "?"), ("ceiling copy", "1.0"), ("ceiling fma", "10"),
 ])  # fmt: skip
 def test_figures_in_a_sentence(own, words, text):
