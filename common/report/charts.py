@@ -1,4 +1,4 @@
-"""Charts of records: speed-ups on each preset, rooflines, sweeps, ideas by worth."""
+"""Charts of records: speed-ups on each preset, rooflines, sweeps, what instructions are for, ideas by worth."""
 
 from __future__ import annotations
 
@@ -14,19 +14,32 @@ from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
 from common.records import current, records
-from common.records.entries import PeerRow, Row, StepRow
+from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
 from common.report import canvas, figures
-from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILION
+from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILION, YELLOW
 from common.report.table import OLDER, SIGNS, explained, signs
 from common.run.messages import Tile
 from common.timing import ceilings as measured
 
+CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
+
+USEFUL = ("gemm", "conv2d", "conv3d")  # ladders of which pages show what instructions are for
 MARKERS = "osD^vPX<>*ph8dH"
 _BESIDE: dict[str, Any] = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
 SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, ORANGE, SKY, GREEN), strict=True))
 _ROOFS = {"multiply-adds": "fp32", "TF32 multiply-adds": "tf32"}  # precisions
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
+# What instructions are for; a class that is not named here is "other".
+MIX_COLOURS = {
+    "multiply-add": BLUE,
+    "shared load": ORANGE,
+    "global load": VERMILION,
+    "constant load": YELLOW,
+    "store": PURPLE,
+    "integer and address": "#c3cad1",
+    "other": "#e8ecef",
+}
 
 
 def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
@@ -114,6 +127,37 @@ def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[An
         found = [(one_ms / one.median_ms, one_ms / one.p80_ms, one_ms / one.p20_ms) for one in times]
     gains, *ends = np.array(found).T
     return gains, np.abs(ends - gains), one_ms, said
+
+
+def useful(code: MachineCode, ladder: str) -> Figure:
+    """Bars in ladder order: what the instructions of each step's hot loop are for, on the ladder's first preset."""
+    steps = [step.name for step in catalog.steps() if step.ladder == ladder]
+    found = {name: hot for name in steps if (hot := figures.hot_loop(code, name))}
+    figure, axes = canvas.new_figure(9.6, 2.45 + 0.42 * len(found))
+    for what, colour in MIX_COLOURS.items():
+        axes.barh(0, 0, color=colour, label=what)
+    for place, hot in enumerate(found.values()):
+        mix = {what: hot.mix.get(what, 0) for what in MIX_COLOURS}
+        mix["other"] += hot.total - sum(mix.values())
+        start = 0.0
+        for what, count in mix.items():
+            look = {"height": 0.66, "color": MIX_COLOURS[what], "edgecolor": PAPER, "linewidth": 0.6}
+            axes.barh(place, count / hot.total, left=start, **look)
+            start += count / hot.total
+        text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
+        axes.annotate(text, (1.0, place), fontweight="bold", **_BESIDE)
+    axes.set_yticks(range(len(found)), [signed(name) for name in found])
+    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    said = "instructions of the innermost multiply loop; those that multiply and add are useful"
+    axes.set_xlabel(labelled(said, found))
+    architecture = records.code_kernels(code, next(iter(found)))[0].architecture
+    source = f"compute capability {architecture}; {figures.versions(code.tools)}"
+    canvas.headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
+    return figure
 
 
 def roofline(record: Record, ladder: str) -> Figure:

@@ -187,10 +187,10 @@ def summary(record: Record) -> str:
 
 
 class Draw(NamedTuple):
-    """One unit: a GPU's record (a file; of a ``ladder``, or those of several), a lesson's pictures (its script), or a
-    step's trace."""
+    """One unit: a GPU's record (a file; of a ``ladder``, or those of several), a lesson's pictures (its script), the
+    machine code's charts, or a step's trace."""
 
-    what: str  # card, lesson, or trace
+    what: str  # card, lesson, code, or trace
     name: str
     ladder: str = ""
 
@@ -201,6 +201,7 @@ def units(shipped: bool) -> list[Draw]:
     found = [Draw("card", str(path), one) for path in cards for one in ("", *problems.LADDERS)]
     if shipped:
         found += [Draw("lesson", str(path)) for path in sorted(catalog.LESSONS.glob("*/figures/draw.py"))]
+        found += [Draw("code", records.CODE_FILE)]
         found += [Draw("trace", step.name) for step in catalog.steps()]
     return found
 
@@ -238,8 +239,11 @@ def written(what: str, name: str, ladder: str) -> list[str]:
                 found += catalog.load_file(script).draw_card(record, folder)
     elif what == "lesson":
         found = canvas.save_all(Path(name).parent, *catalog.load_file(Path(name)).PICTURES)
-    else:
+    elif what == "trace":
         found = [traces.write(catalog.find(name))]
+    else:
+        code, folder = records.load_code(), charts.CHARTS / "machine-code"
+        found = [canvas.save(charts.useful(code, one), folder / f"useful-{one}") for one in charts.USEFUL]
     both = [path for one in found for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
     return [path.relative_to(catalog.ROOT).as_posix() for path in both]
 

@@ -21,7 +21,7 @@ def own_folder(monkeypatch, tmp_path):
 
 KEYS = {
     "check": lambda: run.Outcomes("tracer")._key(NAIVE),
-    "chart": lambda: pages._key(Draw("card", "nvidia-h200.json")),
+    "chart": lambda: pages._key(Draw("code", "machine-code.json")),
 }
 
 

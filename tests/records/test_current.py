@@ -367,7 +367,7 @@ def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
 @pytest.mark.parametrize("shipped", [True, False])
 def test_what_is_drawn_is_current_until_something_changes(monkeypatch, write, shipped):
     picture, keys = write("picture.png", "one"), ["one"]
-    monkeypatch.setattr(pages, "units", lambda shipped: [Draw("lesson" if shipped else "card", "it")])
+    monkeypatch.setattr(pages, "units", lambda shipped: [Draw("code" if shipped else "card", "it")])
     monkeypatch.setattr(pages, "_key", lambda unit: keys[-1] + unit.what)
     drawn = Answer(status="right", found=[str(picture)])
     monkeypatch.setattr(pages.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])

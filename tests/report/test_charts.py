@@ -11,7 +11,7 @@ from pixels import without_pixels
 from sampling import one_of_each, some
 
 from common.catalog import catalog, problems, sources
-from common.records import current, records
+from common.records import current
 from common.records.entries import MachineCode, PeerRow
 from common.records.records import Record
 from common.report import canvas, charts, figures, pages, table
@@ -62,7 +62,7 @@ def bar(name, row):
 def test_there_is_a_chart_of_all_that_was_measured_and_it_is_shipped(shipped, drawn):
     assert sorted(drawn) == sorted(expected(shipped, TRIED))
     for name in expected(shipped, LADDERS):
-        pixels = records.RESULTS / "charts" / shipped.slug / f"{name}.png"
+        pixels = charts.CHARTS / shipped.slug / f"{name}.png"
         assert pixels.read_bytes().startswith(b"\x89PNG")
         assert pixels.stat().st_size > 10_000
     for svg in drawn.values():
