@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 from sampling import DAY
 
-from common.catalog import device, exercises, shipped
+from common.catalog import device, exercises, sources
 from common.edit import history
 from common.records import records
 from common.run import child, isolate
@@ -99,7 +99,7 @@ def workbook(own_places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Pat
     place = next(own_places)
     folder = place.with_name(f".workbook-{place.name}")
     monkeypatch.setattr(history, "FOLDER", folder)
-    monkeypatch.setattr(shipped, "FOLDER", folder / "shipped")
+    monkeypatch.setattr(sources, "COPIES", folder / "shipped")
     monkeypatch.setattr(exercises, "SOLUTIONS", folder / "solutions")
     monkeypatch.setattr(records, "OWN", folder / "results")
     monkeypatch.setattr("common.check.run.VERDICTS", folder / "verdicts.json")

@@ -8,7 +8,7 @@ import pytest
 from processes import python
 from sampling import some
 
-from common.catalog import catalog, device, lessontext, limits, problems, shipped, sources
+from common.catalog import catalog, device, lessontext, limits, problems, sources
 from common.check import plan, run
 from common.edit import history, loop
 from common.records import records
@@ -185,7 +185,7 @@ def edited(tmp_path):
 
 @pytest.mark.parametrize(("wpt", "low", "high"), [(8, 0.97, 1.03), (1, 0.1, 0.9)])
 def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt, low, high):
-    monkeypatch.setattr(shipped, "text", lambda path: catalog.find("gemm_coarsened").path.read_bytes())
+    monkeypatch.setattr(sources, "shipped", lambda path: catalog.find("gemm_coarsened").path.read_bytes())
     this = loop.Run(edited(wpt), "gemm-2048", without_gpu=False)
     stages = {stage.name: stage for stage in this.stages()}
     assert not any(stage.failed for stage in stages.values()), stages

@@ -1,11 +1,6 @@
-"""The book as a site, and a trace as a page. Sphinx is brought by ``book`` alone.
+"""The book as a site, and a trace as a page.
 
 Module by module:
 
-    book          what the book is built from; the build with Sphinx, steps as links
-    explorer      a trace as a page, and what it costs, in sentences; the book's such pages
+    book          what the book is built from; the build with Sphinx, steps as links; a trace as a page
 """
-
-from pathlib import Path
-
-STATIC = Path(__file__).parent / "static"

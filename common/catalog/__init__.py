@@ -2,9 +2,8 @@
 
 Module by module:
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
-    sources       what a result depends on: imports, hashes of code, versions of packages
+    sources       what a result depends on: imports, hashes of code, versions of packages; what was shipped
     lessontext    what a lesson says of its steps
-    shipped       files that a reader may edit, as they came
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
     codes         arrays of codes, in place of types that NumPy lacks: e4m3 and bfloat16

@@ -47,21 +47,14 @@ def magnitudes(array: NDArray[Any]) -> NDArray[Any]:
 
 def held(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Numbers as an array of this dtype, or their codes: the nearest, ties to even; of e4m3 at most the largest."""
-    if dtype == E4M3:
-        return _e4m3(numbers)
-    return _bfloat16(numbers) if dtype == BFLOAT16 else numbers.astype(dtype, copy=False)
-
-
-def _e4m3(numbers: NDArray[Any]) -> NDArray[np.uint8]:
-    magnitude = np.abs(numbers.astype(np.float64))
-    code = np.searchsorted(_halfway, magnitude)  # of two numbers as near, the lower
-    code += (code & 1) * (_halfway[np.minimum(code, 125)] == magnitude)
-    return (code | np.where(np.signbit(numbers), 0x80, 0)).astype(np.uint8)
-
-
-def _bfloat16(numbers: NDArray[Any]) -> NDArray[np.uint16]:
-    with np.errstate(over="ignore", invalid="ignore"):  # to eight digits, which float32 holds
+    if not are(dtype):
+        return numbers.astype(dtype, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
         exact = numbers.astype(np.float64)
+        if dtype == E4M3:
+            code = np.searchsorted(_halfway, np.abs(exact))  # of two numbers as near, the lower
+            code += (code & 1) * (_halfway[np.minimum(code, 125)] == np.abs(exact))
+            return (code | np.where(np.signbit(exact), 0x80, 0)).astype(np.uint8)
         last = np.maximum(np.frexp(exact)[1] - BFLOAT16_DIGITS, BFLOAT16_LEAST_EXPONENT)
-        rounded = np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32)
+        rounded = np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32)  # eight digits: exact in float32
     return np.asarray(rounded.view(np.uint32) >> 16, np.uint16)

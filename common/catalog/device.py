@@ -66,8 +66,7 @@ def gpu_count() -> int:
 def silent() -> str:
     """One line on why the installed driver offers no GPU, and what to do; empty without a driver, or if it does."""
     driver, text = loaded(), ctypes.c_char_p(None)
-    code = 0 if driver is None else driver.cuInit(0)
-    if code == 0:
+    if driver is None or (code := driver.cuInit(0)) == 0:
         return ""
     driver.cuGetErrorString(code, ctypes.byref(text))
     why = f"error {code}, {(text.value or b'').decode(errors='replace')}"
@@ -87,7 +86,7 @@ def ready() -> bool:
     why = ""
     if version // 1000 < needed:
         other = "`make all CUDA=12` installs those for it, or " if version >= 12000 else ""
-        has = f"the driver is for CUDA {_dotted(version)}, the packages for CUDA {needed}"
+        has = f"the driver is for CUDA {version // 1000}.{version % 1000 // 10}, the packages for CUDA {needed}"
         why = f"{has}: {other}update the driver"
     elif (major, minor) < (7, 5):
         why = f"the GPU's compute capability is {major}.{minor}, and 7.5 is the least that works"
@@ -99,11 +98,6 @@ def ready() -> bool:
     if compiler() == MLIR and find_spec("numba_cuda_mlir") is None:
         raise ValueError(f"{COMPILER_SWITCH}={MLIR}: {NO_MLIR}")
     return True
-
-
-def _dotted(version: int) -> str:
-    """The driver's number of a version of CUDA as people write it."""
-    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def processors() -> int:
@@ -245,11 +239,12 @@ def current_gpu() -> Gpu:
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
     name += f" as {played()}" if played() else ""  # its measurements are not the card's
     name += f" with {compiler()}" if compiler() != NUMBA_CUDA else ""  # nor are they numba-cuda's
+    version = _asked(loaded().cuDriverGetVersion)
     return Gpu(
         name=name, compute_capability="{}.{}".format(*device.compute_capability),
         multiprocessors=int(device.MULTIPROCESSOR_COUNT), l2_bytes=l2_bytes(),
         memory_bytes=int(cuda.current_context().get_memory_info().total),
-        driver=driver.partition("\n")[0].strip() or "unknown", cuda=_dotted(_asked(loaded().cuDriverGetVersion)),
+        driver=driver.partition("\n")[0].strip() or "unknown", cuda=f"{version // 1000}.{version % 1000 // 10}",
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, to_builtins
 
-from common.catalog import catalog, problems, schema, shipped, sources, store
+from common.catalog import catalog, problems, schema, sources, store
 from common.catalog.problems import Problem
 from common.catalog.schema import Amount, Count, Name
 
@@ -60,11 +60,11 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         lesson = catalog.LESSONS / self.lesson
         given = lesson / "exercises" / f"{self.name}.py"
         diff = store.read_text(lesson / "solutions" / f"{self.name}.diff")
-        if given.is_file() and not shipped.edited(given):
+        if given.is_file() and not sources.edited(given):
             with contextlib.suppress(ValueError):  # a comment is other than shipped
                 return patched(store.read_text(given), diff)
         with contextlib.suppress(ValueError):
-            return patched((shipped.text(given) or b"").decode(), diff)
+            return patched((sources.shipped(given) or b"").decode(), diff)
         unknown = f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped"
         raise ExerciseError(f"{unknown}: move yours to another folder, unpack the original, and grade yours there")
 

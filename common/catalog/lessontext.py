@@ -14,14 +14,6 @@ class Usual(Struct, frozen=True):
     shape: str  # that it is traced at, both in place of its ladder's
 
 
-class Remark(Struct, frozen=True):
-    """What the compiler does to a step's kernel that its source does not say."""
-
-    step: str
-    kernel: str
-    text: str
-
-
 class Epilogues(Struct, frozen=True):
     step: str
     preset: str
@@ -33,12 +25,11 @@ class Training(Struct, frozen=True):
     steps: list[str]  # that it runs
 
 
-class Lesson(Struct, frozen=True):
+class Lesson(Struct):
     """What one lesson says, or all."""
 
     timed_from: dict[str, str] = {}  # by preset, the first step of its ladder timed on it
     usual: dict[str, Usual] = {}  # by step
-    remark: list[Remark] = []
     accuracy: list[str] = []  # steps on matrices whose errors are measured over K
     epilogues: list[Epilogues] = []
     measured_by: dict[str, str] = {}  # the module that measures accuracy, and epilogues
@@ -48,19 +39,14 @@ class Lesson(Struct, frozen=True):
 
 def read(lessons: Path) -> Lesson:
     """What all lessons say, together. Raises StoreError or SchemaError naming the file, and the field."""
-    found = [_read(path) for path in sorted(lessons.glob("*/lesson.toml"))]
-    whole = Lesson(photo="".join(one.photo for one in found))
-    for one in found:
+    whole = Lesson()
+    for one in map(_read, sorted(lessons.glob("*/lesson.toml"))):
         for name in ("timed_from", "usual", "measured_by"):
             getattr(whole, name).update(getattr(one, name))
-        for name in ("remark", "accuracy", "epilogues"):
-            getattr(whole, name).extend(getattr(one, name))
+        whole.accuracy.extend(one.accuracy)
+        whole.epilogues.extend(one.epilogues)
+        whole.photo = whole.photo or one.photo
     return whole
-
-
-def remarks(lessons: Path, step: str) -> dict[str, Remark]:
-    """By kernel, what is said of those of a step."""
-    return {one.kernel: one for one in read(lessons).remark if one.step == step}
 
 
 def training(lessons: Path) -> tuple[Path, Training] | None:

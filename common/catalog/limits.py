@@ -69,8 +69,7 @@ def require_launch(
     grid: Extents, block: Extents, dynamic_shared: int = 0, capability: str | None = None, cluster: int = 1
 ) -> None:
     """Raise LaunchLimitError naming what is too large."""
-    threads = math.prod(block)
-    if threads > MAX_THREADS_PER_BLOCK:
+    if (threads := math.prod(block)) > MAX_THREADS_PER_BLOCK:
         raise LaunchLimitError(f"block {block} has {threads} threads: a block holds at most {MAX_THREADS_PER_BLOCK}")
     for name, extents, most in (("block", block, MAX_BLOCK), ("grid", grid, MAX_GRID)):
         for axis, extent, limit in zip("xyz", extents, most, strict=False):
@@ -107,11 +106,12 @@ def require_shared(static: int, dynamic: int, capability: str | None = None) -> 
     """Raise LaunchLimitError if a block has less shared memory than its arrays and the launch ask for, in bytes."""
     most = most_shared(capability) if dynamic and static <= MAX_SHARED else MAX_SHARED
     if static + dynamic > most:
-        asked = [f"the shared arrays take {static} bytes"] if static else []
-        asked += [f"the launch asks for {dynamic} bytes of dynamic shared memory"] if dynamic else []
-        together = f", {static + dynamic} together" if len(asked) == 2 else ""
+        asked = f"the shared arrays take {static} bytes" if static else ""
+        asked += " and " if static and dynamic else ""
+        asked += f"the launch asks for {dynamic} bytes of dynamic shared memory" if dynamic else ""
+        asked += f", {static + dynamic} together" if static and dynamic else ""
         where = f" on compute capability {capability}" if capability in LIMITS else ""
-        raise LaunchLimitError(f"{' and '.join(asked)}{together}: a block has at most {most}{where}")
+        raise LaunchLimitError(f"{asked}: a block has at most {most}{where}")
 
 
 def require_constant(size: int) -> None:
@@ -164,7 +164,8 @@ def _extents(name: str, given: Any) -> Extents:
             hint = ": / gives a float, // a whole number" if isinstance(extent, float | np.floating) else ""
             holds = f"{name} {given!r:.80} holds {extent!r:.80}, a {type(extent).__name__}"
             raise LaunchFormError(f"{holds}: sizes are whole numbers{hint}")
-    return tuple(map(int, (*extents, 1, 1)))[:3]
+    x, y, z = (*extents, 1, 1)[:3]
+    return int(x), int(y), int(z)
 
 
 def _whole(value: Any) -> bool:

@@ -49,9 +49,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         for key, value in vars(self).items():
-            least = 0 if key.startswith("pad") else 1
+            least, kind = (0, "an integer of at least 0") if key.startswith("pad") else (1, "a positive integer")
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                kind = "a positive integer" if least == 1 else "an integer of at least 0"
                 raise ValueError(f"{key}={value!r}: must be {kind}")
 
     batch_key = property(lambda self: "N" if "N" in self.arrays[0] else None)
@@ -67,8 +66,8 @@ class Problem:
     @property
     def operands(self) -> tuple[tuple[Extents, np.dtype[Any]], ...]:
         """Shape and dtype of the input, the weight and the output."""
-        shapes = map(self.extents, self.arrays)
-        return tuple(zip(shapes, (self.input_dtype, self.input_dtype, self.output_dtype), strict=True))
+        held = self.input_dtype, self.input_dtype, self.output_dtype
+        return tuple(zip(map(self.extents, self.arrays), held, strict=True))
 
     @property
     def reduction(self) -> int:

@@ -9,7 +9,6 @@ and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016):
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -196,35 +195,27 @@ def terms(problem: Problem) -> int:
 
 def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
     """What F(2x2,3x3) sums for each element, all taken positive: all taps of a filter meet all inputs of a window."""
-    x, weight, *matrices = (np.abs(one).astype(np.float64) for one in (x, weight, *MATRICES))
-    return minimal_filtering(problem, x, weight, tuple(matrices))
-
-
-def minimal_filtering(problem: Problem, x: Array, weight: Array, matrices: tuple[Array, ...] = MATRICES) -> Array:
-    """The output by F(2x2,3x3), every operation rounded to the operands' dtype."""
     assert isinstance(problem, Convolution)
-    of_inputs, of_taps, of_products = matrices
+    of_inputs, of_taps, of_products = map(np.abs, MATRICES)
+    met = np.einsum("ia,ar,au->iru", of_products, of_taps, of_inputs)  # along an axis: output, tap, input
+    x, weight = (np.abs(one[:, 0]).astype(np.float64) for one in (x, weight))
     pads = problem.pad_h, problem.pad_w
-    if problem.form == "wgrad":  # the sum is over patches: (4, 4, patches, C) and (4, 4, patches, K)
-        extents = problem.P, problem.Q
-        windows = _both(_patches(x[:, 0], 4, pads, extents), of_inputs)
-        doutputs = _both(_patches(weight[:, 0], 2, (0, 0), extents), of_products.T)
-        windows, doutputs = (part.reshape(4, 4, -1, part.shape[-1]) for part in (windows, doutputs))
-        return np.moveaxis(_both(_summed(doutputs.swapaxes(2, 3), windows), of_taps.T), 2, 0)[:, None]
-    filters = np.transpose(weight[:, 0], (1, 2, 3, 0))
+    if problem.form == "wgrad":
+        windows, doutputs = patches(x, 4, pads, (problem.P, problem.Q)), patches(weight, 2, (0, 0), weight.shape[1:3])
+        products = np.tensordot(windows, doutputs, ((2, 3, 4), (2, 3, 4)))
+        return np.asarray(np.einsum("uvcijk,iru,jsv->krsc", products, met, met, optimize=True)[:, None])
+    filters = weight.transpose(1, 2, 3, 0)
     if problem.form == "dgrad":
-        pads = 2 - problem.pad_h, 2 - problem.pad_w
-        filters = np.transpose(weight[:, 0, ::-1, ::-1], (1, 2, 0, 3))
+        pads, filters = (2 - problem.pad_h, 2 - problem.pad_w), weight[:, ::-1, ::-1].transpose(1, 2, 0, 3)
     rows, columns = problem.output_shape[2:4]
-    inputs = _both(_patches(x[:, 0], 4, pads, (rows, columns)), of_inputs)
-    _, _, images, down, across, channels = inputs.shape
-    sums = _summed(inputs.reshape(4, 4, -1, channels), _both(filters, of_taps))
-    outputs = _both(sums, of_products).reshape(2, 2, images, down, across, -1)
-    y = np.transpose(outputs, (2, 3, 0, 4, 1, 5)).reshape(images, 2 * down, 2 * across, -1)
-    return y[:, None, :rows, :columns]
+    windows = patches(x, 4, pads, (rows, columns))
+    spread = np.einsum("rsck,iru,jsv->uvcijk", filters, met, met, optimize=True)
+    sums = np.tensordot(windows, spread, ((0, 1, 5), (0, 1, 2))).swapaxes(2, 3)  # (N, down, 2, across, 2, K)
+    images, down, _, across, _, _ = sums.shape
+    return np.asarray(sums.reshape(images, 1, 2 * down, 2 * across, -1)[:, :, :rows, :columns])
 
 
-def _patches(x: Array, size: int, pads: tuple[int, int], outputs: tuple[int, int]) -> Array:
+def patches(x: Array, size: int, pads: tuple[int, int], outputs: tuple[int, int]) -> Array:
     """The windows of ``size`` x ``size``, two apart, from -pad on, of so many outputs; x is (N, H, W, C), and zero
     outside: (size, size, N, patches down, patches across, C)."""
     for axis, pad, extent in zip((1, 2), pads, outputs, strict=True):
@@ -232,18 +223,3 @@ def _patches(x: Array, size: int, pads: tuple[int, int], outputs: tuple[int, int
         inside = (taken >= 0) & (taken < x.shape[axis])
         x = np.take(x, taken, axis, mode="clip") * np.expand_dims(inside, [one for one in range(4) if one != axis])
     return np.moveaxis(sliding_window_view(x, (size, size), axis=(1, 2))[:, ::2, ::2], (4, 5), (0, 1))
-
-
-def _both(values: Array, matrix: Array) -> Array:
-    """The matrix from the left along the first two axes, term by term, so that every sum is rounded."""
-    for _ in range(2):
-        rows = [sum(map(operator.mul, row, values)) for row in matrix.astype(values.dtype)]
-        values = np.stack(rows).swapaxes(0, 1)
-    return values
-
-
-def _summed(left: Array, right: Array) -> Array:
-    """Matrix products along the last two axes, products summed one by one; float64 ones as NumPy does."""
-    if left.dtype == np.float64:
-        return np.asarray(left @ right)
-    return np.asarray(sum(left[..., k, None] * right[..., None, k, :] for k in range(left.shape[-1])))

@@ -1,6 +1,4 @@
-"""What data from outside must be, said by types that msgspec takes, and the first place where it is not. A Struct may
-be given more fields than it has, unless it forbids that.
-"""
+"""What data from outside must be, said by types that msgspec takes. A Struct may be given fields that it lacks."""
 
 from __future__ import annotations
 

@@ -135,15 +135,15 @@ def draw_photo(without_gpu: bool, fresh: bool, shipped: bool = False) -> None:
 
 
 def build_book(_: argparse.Namespace) -> int:
-    try:
-        from common.book import book  # brings Sphinx
-    except ModuleNotFoundError as error:
-        name = (error.name or "Sphinx").partition(".")[0]
-        raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
+    from common.book import book
+
     work = cache.FOLDER / "book"  # what is unchanged
     try:
         with store.locked(work):
             built = book.build(BOOK, work)
+    except ModuleNotFoundError as error:
+        name = (error.name or "Sphinx").partition(".")[0]
+        raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
     except book.BookError as error:
         console.blame(str(error))
         return WRONG

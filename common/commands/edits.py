@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.text import Text
 
-from common.catalog import catalog, device, exercises, shipped, store
+from common.catalog import catalog, device, exercises, sources, store
 from common.catalog.catalog import Step
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
@@ -25,13 +25,13 @@ from common.timing import measuring
 
 
 def show_history(options: argparse.Namespace) -> None:
-    files = [_file_of(options.step)] if options.step else shipped.everything()
+    files = [_file_of(options.step)] if options.step else sources.editable()
     if not (found := history.events(files[0].stem if options.step else None)):
         console.tell("the history is empty: it will list each run of an edited step")
         return
     steps, marks = {event.step for event in found}, dict[tuple[str, str], str]()
     for path in [path for path in files if path.stem in steps]:
-        marks[path.stem, history.sha(shipped.text(path) or b"")] = "shipped"
+        marks[path.stem, history.sha(sources.shipped(path) or b"")] = "shipped"
         if path.exists():
             marks[path.stem, history.sha(store.read_bytes(path))] = "now"
     console.say().print(words.events(found, marks))
@@ -41,7 +41,7 @@ def _file_of(text: str) -> Path:
     """The file of a step, experiment, helper or exercise, by its name, its path or an exercise's number."""
     with suppress(ValueError):
         return exercises.find(text).path
-    return shipped.find(Path(text).stem if text.endswith(".py") else text)
+    return sources.find(Path(text).stem if text.endswith(".py") else text)
 
 
 def restore(options: argparse.Namespace) -> None:
@@ -58,14 +58,14 @@ def reset(options: argparse.Namespace) -> None:
     folders = [catalog.LESSONS / name / part for name in lessons for part in (".", catalog.EXPERIMENTS)
                if wanted in (name, name[:2])]  # fmt: skip
     try:
-        files = [path for path in shipped.everything() if path.parent in folders] or [_file_of(wanted)]
+        files = [path for path in sources.editable() if path.parent in folders] or [_file_of(wanted)]
     except ValueError:
         numbers = ", ".join(name[:2] for name in lessons)
         given = f"LESSON={wanted}" if wanted else "no lesson is named"
         text = f"{given}: must be one of {numbers}, or the name of a step, a helper or an exercise"
         raise ValueError(text) from None
     for path in files:
-        original = shipped.text(path)
+        original = sources.shipped(path)
         if original is None:
             console.complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
         elif path.exists() and store.read_bytes(path) == original:
@@ -79,7 +79,7 @@ def reset(options: argparse.Namespace) -> None:
 
 def name_edited_helpers(meaning: str = "so is every step that imports it") -> None:
     """Say which of the lessons' helpers are edited, and what that means."""
-    for path in shipped.edited_helpers():
+    for path in sources.edited_helpers():
         back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
         console.warn(f"{store.shown(path)} is edited: {meaning}; {back}")
 
@@ -88,9 +88,9 @@ def keep(steps: Sequence[Step] = ()) -> None:
     """Where no git keeps them, copy the shipped files before they are edited; store those of ``steps`` and of their
     helpers that are. What cannot be kept is said and stops nothing."""
     try:
-        shipped.keep_copies()
-        for path in dict.fromkeys(one for step in steps for one in (step.path, *shipped.edited_helpers(step.path))):
-            if shipped.edited(path):
+        sources.keep_copies()
+        for path in dict.fromkeys(one for step in steps for one in (step.path, *sources.edited_helpers(step.path))):
+            if sources.edited(path):
                 history.save(path)
     except OSError as error:
         console.warn(f"this run is not kept: {error}")
@@ -175,7 +175,7 @@ def _remember(graded: list[tuple[grade.Submission, grade.Grade]]) -> None:
         path = file.path.resolve()
         if path in own and grade.Submission(path).text == file.text:
             exercises.State().remember(own[path], one.passed)
-            if shipped.edited(path):
+            if sources.edited(path):
                 history.save(path)
 
 

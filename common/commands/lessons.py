@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import closing
 
-from common.catalog import catalog, shipped, sources
+from common.catalog import catalog, sources
 from common.catalog.catalog import Step
 from common.check import plan, run
 from common.commands import arguments, bench, console, edits
@@ -46,7 +46,7 @@ def _command(options: argparse.Namespace) -> int:
 def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     """Check steps, time them beside those before, print the table; the edited ones first, stage by stage."""
     isolate.warm()
-    edited = [step for step in chosen if not shipped.as_shipped(step.path)]
+    edited = [step for step in chosen if not sources.as_shipped(step.path)]
     code = max([run_edited(step, preset, without_gpu) for step in edited], default=RIGHT)
     outcomes: list[Outcome] = []
     if rest := [step for step in chosen if step not in edited]:
@@ -101,8 +101,8 @@ def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threadin
 def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: bool) -> int:
     """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now. A run ends
     early if its file is saved again."""
-    pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
-    saves = loop.Saves([*(step.path for step in steps), *shipped.helpers()])
+    pending = [step.path for step in steps if at_once or not sources.as_shipped(step.path)]
+    saves = loop.Saves([*(step.path for step in steps), *sources.helpers()])
     isolate.warm()
     console.tell(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
     try:

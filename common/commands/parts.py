@@ -19,7 +19,7 @@ from common.machine_code import successor
 from common.records import current, records
 from common.records.entries import Accuracy, Compilers, Epilogues, Profile, Sanitized
 from common.records.records import Record
-from common.report import figures, pages, tables
+from common.report import figures, pages, traces
 from common.report.table import Table
 from common.timing import measuring, timing, tools
 from common.trace import trace
@@ -136,9 +136,9 @@ def _profile(pairs: Pairs, record: Record) -> None:
 
 def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:
     """Count what the tracer counts with the hardware's counters, too."""
-    for step, problem, entry in console.progress("trace", tables.count_both(pairs), pairs):
+    for step, problem, entry in console.progress("trace", traces.count_both(pairs), pairs):
         record.keep("agreement", step.name, {str(problem): entry})
-        console.say().print(tables.agreement({step.name: {str(problem): entry}}, [step]))
+        console.say().print(traces.agreement({step.name: {str(problem): entry}}, [step]))
 
 
 def _is_sanitized(record: Record, item: tuple[Step]) -> bool:

@@ -6,7 +6,7 @@ import argparse
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, shipped, sources, store
+from common.catalog import catalog, device, sources, store
 from common.check import compiling, plan, run
 from common.commands import arguments, console, edits
 from common.commands.console import RIGHT
@@ -103,4 +103,4 @@ def diff(options: argparse.Namespace) -> None:
 
 
 def ship(_: argparse.Namespace) -> None:
-    console.tell(f"written: {store.shown(shipped.note())}")
+    console.tell(f"written: {store.shown(sources.ship())}")

@@ -19,7 +19,7 @@ from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND, cut
 from common.machine_code import successor
 from common.records import records
-from common.report import tables, traces
+from common.report import traces
 from common.run import isolate
 from common.trace import trace
 from common.trace.messages import Script, ScriptResult, Traced
@@ -61,15 +61,15 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        console.say().print(tables.agreement(found, steps))
+        console.say().print(traces.agreement(found, steps))
     return RIGHT
 
 
 def _write_page(found: Sequence[tuple[str, traces.Kept]], options: argparse.Namespace) -> None:
     """Write traces, each with its step's or file's name, as the interactive page that ``--html`` names."""
-    from common.book import explorer
+    from common.book import book
 
-    store.write(options.html, explorer.page(found))
+    store.write(options.html, book.page(found))
     console.tell(f"written: {escape(str(options.html))}", options=options)
 
 
@@ -171,10 +171,10 @@ def inspect(options: argparse.Namespace) -> int:
     elif options.show:
         for name, card in found:
             text = card["text"]
-            print(f"// {tables.title(name, card)}, compute capability {architecture}")
-            print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
+            print(f"// {traces.title(name, card)}, compute capability {architecture}")
+            print(text if isinstance(text, str) else "\n".join(traces.whole(text)))
     elif both := found + others:
-        console.say().print(tables.side_by_side(both), *(tables.by_line(*one) for one in others or found))
+        console.say().print(traces.side_by_side(both), *(traces.by_line(*one) for one in others or found))
     for outcome in outcomes:
         for reason in outcome.reasons:
             console.blame(f"{outcome.step.name}: {reason}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.catalog import problems, schema, shipped, store
+from common.catalog import problems, schema, sources, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
@@ -62,7 +62,7 @@ class Run:
     def stages(self) -> Generator[Stage, None, None]:
         """Run, telling each stage as soon as it is known, up to the first that fails; raises StoreError."""
         began, path = time.monotonic(), self.step.path
-        helpers = {helper.stem: str(history.save(helper)) for helper in shipped.edited_helpers(path)}
+        helpers = {helper.stem: str(history.save(helper)) for helper in sources.edited_helpers(path)}
         copy = history.keep(store.read_bytes(path), path.name)
         self.version = Rival(path=str(copy), helpers=helpers)
         reason = figure = ""
@@ -142,11 +142,11 @@ class Run:
 
     def _rivals(self) -> dict[str, Rival]:
         """What is timed against: the shipped file with the shipped helpers, if it is known."""
-        original = shipped.text(self.step.path)
+        original = sources.shipped(self.step.path)
         if original is None:
             return {}
         path = history.keep(original, self.step.path.name)
-        texts = {helper: shipped.text(helper) for helper in shipped.edited_helpers(path)}
+        texts = {helper: sources.shipped(helper) for helper in sources.edited_helpers(path)}
         copies = [history.keep(text, helper.name) for helper, text in texts.items() if text is not None]
         return {"shipped": Rival(path=str(path), helpers={copy.stem: str(copy) for copy in copies})}
 

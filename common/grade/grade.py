@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from common.catalog import catalog, exercises, problems, shipped, sources, store
+from common.catalog import catalog, exercises, problems, sources, store
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
@@ -176,9 +176,9 @@ class Grader:
         copy = folder / file.path.name
         copy.write_text(file.text, encoding="utf-8", newline="\n")
         place: dict[str, Any] = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": {}}
-        for helper in shipped.edited_helpers(copy):  # as they were shipped
+        for helper in sources.edited_helpers(copy):  # as they were shipped
             original = folder / "helpers" / helper.name
-            store.write(original, shipped.text(helper) or b"")
+            store.write(original, sources.shipped(helper) or b"")
             place["helpers"][helper.stem] = str(original)
         if grade.kind == "step":
             place["home"] = str(target.path)

@@ -74,17 +74,12 @@ def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool 
     beside = found.beside is not None and _measured_here(record, found, ("torch",))
     if in_turn and not beside and catalog.on_tensor_cores(step, problems.preset(preset)) and peers.available():
         return False
-    return _same_imports(found, step) and _same_size(found, preset, room_bytes)
-
-
-def _same_imports(found: StepRow, step: Step) -> bool:
-    """Have the steps and data files that the step imported then, and still does, the same code or machine code?"""
-    now, then = sources.imported_steps(step.path), found.imports
-    for name in now.keys() & then.keys():
-        before, path = then[name], catalog.LESSONS / f"{name.replace('.', '/')}.py"  # of LESSON.STEP
+    now = sources.imported_steps(step.path)
+    for name in now.keys() & found.imports.keys():  # steps, as LESSON.STEP, and data files
+        before, path = found.imports[name], catalog.LESSONS / f"{name.replace('.', '/')}.py"
         if before != now[name] and not (isinstance(before, Code) and is_current(before, path)):
             return False
-    return True
+    return _same_size(found, preset, room_bytes)
 
 
 def libraries(record: Record, preset: str, room_bytes: int) -> bool:

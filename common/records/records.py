@@ -46,7 +46,7 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True)
 class Derived:
-    """Figures that follow from a row, its problem and the ceilings of its precision."""
+    """What follows from a row, its problem and the ceilings of its precision."""
 
     gflops: float
     gbs: float
@@ -146,9 +146,8 @@ class Record:
 
     def usual_rows(self, preset: str) -> dict[str, Row]:
         """Those of that size."""
-        return {
-            name: row for name, row in self.rows(preset).items() if self.problem(preset, row) == self.usual(preset)
-        }
+        rows = self.rows(preset).items()
+        return {name: row for name, row in rows if self.problem(preset, row) == self.usual(preset)}
 
     def derive(self, preset: str, row: Row) -> Derived | None:
         """Rates and the share of the floor; None without measured ceilings."""
@@ -159,15 +158,12 @@ class Record:
     def floors(self, preset: str) -> list[tuple[str, Derived]]:
         """The floors of a measured preset, each with what it is called: of FP32 or FP16; of TF32 if a step uses it,
         and of three products of it."""
-        used = {_precision(row) for row in self.rows(preset).values()}
-        if self.ceilings is None or not used:
+        used = {"fp32", *(_precision(row) for row in self.rows(preset).values())}
+        if self.ceilings is None or not self.rows(preset):
             return []
-        found = []
-        for precision, name in zip(catalog.PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True):
-            one = derive(self.usual(preset), 1.0, self.ceilings, precision)
-            if one and (precision in used or name == "floor"):
-                found.append((name, one))
-        return found
+        names = zip(catalog.PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True)
+        found = [(name, derive(self.usual(preset), 1.0, self.ceilings, one)) for one, name in names if one in used]
+        return [(name, floor) for name, floor in found if floor]
 
 
 Kind = TypeVar("Kind", entries.Card, entries.MachineCode)
@@ -201,16 +197,11 @@ def derive(
     peak = measured.peak(ceilings, problem, precision)
     if peak is None:
         return None
-    compute_ms = problem.flops / peak / 1e6
-    memory_ms = problem.least_bytes / ceilings.copy_gbs / 1e6
+    compute_ms, memory_ms = problem.flops / peak / 1e6, problem.least_bytes / ceilings.copy_gbs / 1e6
     floor = max(compute_ms, memory_ms)
-    return Derived(
-        gflops=problem.flops / median_ms / 1e6,
-        gbs=problem.least_bytes / median_ms / 1e6,
-        floor_ms=floor,
-        percent_of_floor=100 * floor / median_ms,
-        floor_kind="multiply-adds" if compute_ms >= memory_ms else "memory",
-    )
+    kind = "multiply-adds" if compute_ms >= memory_ms else "memory"
+    rates = problem.flops / median_ms / 1e6, problem.least_bytes / median_ms / 1e6
+    return Derived(*rates, floor, 100 * floor / median_ms, kind)
 
 
 def rounds_operands(name: str) -> bool:

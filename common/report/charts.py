@@ -61,13 +61,6 @@ def draw_worth(record: Record, folder: Path) -> list[Path]:
     return [canvas.save(worth(record), folder / "worth")] if known else []
 
 
-def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
-    """Draw the useful fraction of the steps of USEFUL from the machine-code record; returns the PNG files."""
-    known = {step.ladder for step in catalog.steps() if step.name in code.steps}
-    paths = {ladder: folder / "machine-code" / f"useful-{ladder}" for ladder in USEFUL if ladder in known}
-    return [canvas.save(useful(code, ladder), path) for ladder, path in paths.items()]
-
-
 def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order, by :func:`_gains`: ms on each, p20 to p80 as error bars; peers and the floor as lines.
     Steps that ran the same layer channels-last follow in another colour."""
@@ -78,8 +71,13 @@ def speedups(record: Record, preset: str) -> Figure:
     rows = own + [(f"{name} (NHWC)", row) for name, row in twins]
     older = [current.older(row, name) for name, row in own + twins]
     gains, spread, one_ms, said = _gains(record, preset, rows)
-    lines = _lines(record, preset)
-
+    lines = list[tuple[str, float, str, Any]]()  # of the libraries and floors
+    for name, row in sorted(record.usual_rows(preset).items()):
+        if isinstance(row, PeerRow):
+            look = (PURPLE, "--") if records.rounds_operands(name) else (VERMILION, "-")
+            lines.append((figures.spoken(name, row), row.timing.median_ms, *look))
+    for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
+        lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
     explanations = any(name in known for name, _ in rows) + any(older)
     figure, axes = canvas.new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explanations)
     places = np.arange(len(rows))
@@ -264,18 +262,6 @@ def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
     """The preset's measured steps in ladder order, of the size at which most of it ran."""
     found = record.usual_rows(preset)
     return [(step.name, found[step.name]) for step in catalog.steps() if step.name in found]
-
-
-def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
-    """Label, ms, colour and line style of the peers and the floor."""
-    lines = []
-    for name, row in sorted(record.usual_rows(preset).items()):
-        if isinstance(row, PeerRow):
-            look = (PURPLE, "--") if records.rounds_operands(name) else (VERMILION, "-")
-            lines.append((figures.spoken(name, row), row.timing.median_ms, *look))
-    for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
-        lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
-    return lines
 
 
 def signed(name: str, older: bool = False) -> str:

@@ -115,15 +115,9 @@ def ceiling(record: Record, what: str) -> Figure | None:
     return of(rate and rate / 1e3, lambda value: f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
 
 
-def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
-    """Instructions for each multiply-add in the step's multiply loop."""
-    hot = hot_loop(code, step)
-    return of(hot.per_multiply_add() if hot else None, lambda value: f"{value:{'.0f' if value >= 1 else '.2g'}}")
-
-
 def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
-    """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
-    A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
+    """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor. A
+    key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
     presets, (step, key) = presets_in(words)
     kernel = records.main_kernel(code, step, *presets)
     if kernel is None or kernel.occupancy is None:
@@ -134,11 +128,13 @@ def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
         return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
     if key == "limits":
         return " and ".join(fits.limited_by)
-    known: dict[str, tuple[float, str]] = {
+    known: dict[str, tuple[float | None, Any]] = {
         "registers": (kernel.registers, ""), "threads": (math.prod(kernel.block), ""),
         "occupancy": (100 * fits.fraction, ".3g"), "warps": (fits.warps, ""), "blocks": (fits.blocks, ""),
         "total": (hot.total, ""), "multiply_adds": (hot.multiply_adds, ""), "useful": (100 * hot.useful, ".0f"),
         "floats_per_fma": (hot.floats_per_fma or 0, ".3g"),
+        # instructions for each multiply-add
+        "perfma": (hot.per_multiply_add(), lambda value: f"{value:{'.0f' if value >= 1 else '.2g'}}"),
     }  # fmt: skip
     if key not in known:
         raise ValueError(f"kernel: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
@@ -239,7 +235,7 @@ def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
 
 NAMED: dict[str, Callable[..., Figure | str | None]] = {
     "ms": time, "ratio": speed_up, "across": across, "share": share, "floor": floor, "beside": beside,
-    "ceiling": ceiling, "perfma": per_multiply_add, "kernel": of_kernel, "counter": counter, "on": on, "worth": gain,
+    "ceiling": ceiling, "kernel": of_kernel, "counter": counter, "on": on, "worth": gain,
 }  # fmt: skip
 Shown = TypeVar("Shown", bound=Callable[..., Any])
 

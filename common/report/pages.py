@@ -1,7 +1,7 @@
 """Pages, charts and pictures, written anew where something changed.
 
 Tables and figures of Markdown pages stand between markers, and are of the reference GPU's record.
-A block is ``<!-- table: KIND WORDS -->`` to ``<!-- end table -->``; KIND is one of :data:`kinds.TABLES`. An exercise
+A block is ``<!-- table: KIND WORDS -->`` to ``<!-- end table -->``; KIND is one of :data:`tables.TABLES`. An exercise
 stands at the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exercise -->``. A figure in a sentence is
 ``<!--= KIND WORDS -->`` to ``<!--/-->``; KIND is one of :data:`figures.NAMED`.
 """
@@ -9,21 +9,22 @@ stands at the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exer
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from common.catalog import cache, catalog, device, exercises, problems, store
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
-from common.report import figures, kinds
-from common.report import tables as tables  # some of its tables are kinds, too
+from common.report import figures, tables, traces
 from common.report.figures import kind
-from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
+from common.report.tables import UnmeasuredError
 from common.run import isolate
 from common.run.messages import Answer, Ask
+from common.timing import tools
 
 _SECONDS = 300.0  # for what one process draws
 _REPORT = Path(__file__).parent
@@ -34,11 +35,8 @@ _SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
 def pages() -> list[Path]:
     """Every page that may hold a table: the first one, those beside the lessons, and all in their folders."""
-    return [
-        catalog.ROOT / "README.md",
-        *sorted(catalog.LESSONS.glob("*.md")),
-        *sorted(catalog.LESSONS.glob("*/*.md")),
-    ]
+    below = (path for pattern in ("*.md", "*/*.md") for path in sorted(catalog.LESSONS.glob(pattern)))
+    return [catalog.ROOT / "README.md", *below]
 
 
 def rendered(text: str, record: Record | None, code: MachineCode) -> str:
@@ -83,11 +81,11 @@ def _written(word: str, words: Sequence[str], record: Record, code: MachineCode)
 
 def table(word: str, record: Record, *words: str, code: MachineCode | None = None) -> Table:
     """The table of a kind that a page names so; raises UnmeasuredError where there is nothing to show."""
-    found: Table = figures.named(word, record, code or MachineCode(), words, kinds.TABLES)
+    found: Table = figures.named(word, record, code or MachineCode(), words, tables.TABLES)
     return found
 
 
-@kind("exercises", kinds.TABLES)
+@kind("exercises", tables.TABLES)
 def hard_exercises(lesson: str) -> Table:
     """The harder ones, which no section has, each with its number, file, kind and what is asked for."""
     found = [one for one in exercises.everything() if one.lesson == lesson and one.hard]
@@ -96,6 +94,50 @@ def hard_exercises(lesson: str) -> Table:
 
 
 _KINDS = {"bug": "find the bug"}
+
+
+@kind("simulator", tables.TABLES)
+def simulator() -> Table:
+    """What Numba's simulator, the tracer and compute-sanitizer show of the programs of tests/trace/programs."""
+    path = records.RESULTS / "programs" / "simulator.json"
+    if not path.exists():
+        raise UnmeasuredError(path.name)
+    found = store.read_json(path).values()
+    told = {"Numba's simulator": _seen(found, "simulator"), "the tracer": _seen(found, "tracer")}
+    notes = []
+    for file in sorted(path.parent.glob("sanitizer-*.json")):
+        card = store.read_json(file)
+        told[f"compute-sanitizer on {card['gpu']}"] = _seen(card["programs"].values(), "sanitizer")
+        where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
+        notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
+    right = sum(one["kind"] == "right" for one in found)
+    counted = {
+        f"right programs, {right}: run to their end": (True, True),
+        "right programs: accused, or stopped by what is not known": (True, False),
+        f"wrong programs, {len(found) - right}: stopped or named": (False, False),
+        "wrong programs: run to their end without a word": (False, True),
+    }
+    rows = [
+        [title, *(str(sum((kind == "right", passes) == wanted for kind, passes, _ in one)) for one in told.values())]
+        for title, wanted in counted.items()
+    ]
+    medians = (statistics.median(seconds for *_, seconds in one) for one in told.values())
+    rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
+    for tool, programs in told.items():
+        if missed := sorted({f"`{kind}`" for kind, passes, _ in programs if passes and kind != "right"}):
+            notes.append(f"{tool} is silent about {', '.join(missed)}.")
+    return Table(["", *told], rows, "\n\n".join(notes))
+
+
+def _seen(programs: Iterable[dict[str, Any]], tool: str) -> list[tuple[str, bool, float]]:
+    """Of each program its kind, whether the tool lets it pass, and the seconds."""
+    found = []
+    for one in programs:
+        # a wrong program that a tool does not end, it has not named
+        silent, ran = ("silent",) if one["kind"] == "right" else ("silent", "endless"), one[tool]
+        passes = ran["ended"] in silent if "ended" in ran else not ran["faults"]
+        found.append((one["kind"], passes, ran["seconds"]))
+    return found
 
 
 def _exercise(name: str, _: list[str]) -> str:
@@ -132,11 +174,8 @@ def summary(record: Record) -> str:
     for ladder in problems.LADDERS:
         presets = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
         for preset in presets:
-            parts += [
-                f"## {preset}",
-                f"![{preset}]({charts}/{preset}.png)",
-                _written("ladder", [preset], record, code),
-            ]
+            parts += [f"## {preset}", f"![{preset}]({charts}/{preset}.png)"]
+            parts.append(_written("ladder", [preset], record, code))
         if record.ceilings and presets and ladder in figures.ROOFLINES:
             parts.append(f"![roofline, {ladder}]({charts}/roofline-{ladder}.png)")
     if len(parts) == 2:
@@ -148,8 +187,8 @@ def summary(record: Record) -> str:
 
 
 class Draw(NamedTuple):
-    """One unit: charts of a GPU's record (of a ``ladder``; empty: those of several), a lesson's pictures, the
-    machine code's charts, or a step's trace. ``name``: the record's file, the lesson's script, or the step."""
+    """One unit: a GPU's record (a file; of a ``ladder``, or those of several), a lesson's pictures (its script), the
+    machine code's charts, or a step's trace."""
 
     what: str  # card, lesson, code, or trace
     name: str
@@ -187,7 +226,7 @@ def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, Answer]]:
 
 def written(what: str, name: str, ladder: str) -> list[str]:
     """Draw one unit in this process; returns the files, with each PNG its SVG, if it has one."""
-    from common.report import canvas, charts, traces
+    from common.report import canvas, charts
 
     if what == "card":
         record = Record.load(Path(name))
@@ -203,7 +242,8 @@ def written(what: str, name: str, ladder: str) -> list[str]:
     elif what == "trace":
         found = [traces.write(catalog.find(name))]
     else:
-        found = charts.draw_code(records.load_code())
+        code, folder = records.load_code(), charts.CHARTS / "machine-code"
+        found = [canvas.save(charts.useful(code, one), folder / f"useful-{one}") for one in charts.USEFUL]
     both = [path for one in found for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
     return [path.relative_to(catalog.ROOT).as_posix() for path in both]
 

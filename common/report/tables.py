@@ -1,36 +1,345 @@
-"""Tables that commands print: of checks, times, compiled kernels; of the tracer's counts beside the hardware's."""
+"""The tables of pages, and those that commands print.
+
+``<!-- table: KIND WORDS -->`` is written by its kind's function in :data:`TABLES`. It takes
+``record`` or ``code`` if it needs one, then the words. It raises UnmeasuredError where there is nothing.
+"""
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from msgspec.structs import asdict
 from rich.text import Text
 
-from common.catalog import catalog, device, lessontext, problems, sources
+from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.machine_code import summaries
-from common.machine_code.summaries import SourceLine, Summary
+from common.machine_code import successor, summaries
+from common.machine_code.summaries import HotLoop
 from common.records import current, entries, records
-from common.records.entries import Agreement, Counted, Point, Row, StepRow
+from common.records.entries import Entry, MachineCode, PeerRow, Point, Row, StepRow
 from common.records.records import Record
-from common.report import figures, kinds
-from common.report.table import Cell, Table
-from common.run import messages
+from common.report import figures
+from common.report.figures import Figure, presets_in
+from common.report.table import OLDER, Cell, Table
 from common.run.messages import Outcome, Tile
-from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
-from common.timing.tools import Counts
-from common.trace import trace
+
+PEERS = {
+    "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
+    "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
+    "fp8gemm": "cuBLAS FP8", "bfgemm": "cuBLAS BF16", "iconv3d": "cuDNN FP16",
+}  # fmt: skip
+HEADER = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
+OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
+
+
+class UnmeasuredError(Exception):
+    """Nothing was measured of what a table shows: of what."""
+
+
+def ladder(record: Record, preset: str, lesson: str = "") -> Table:
+    """Every step (of the lesson) and the libraries; below, what ran, the floors, versions, and where."""
+    steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
+    rows = record.rows(preset)
+    if not rows:
+        raise UnmeasuredError(preset)
+    note = f"`{preset}`: {ran(record.usual(preset), preset)}."
+    for i, (name, one) in enumerate(record.floors(preset)):
+        note += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
+        note += "." if i else f", set by {one.floor_kind}."
+    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
+    note += f" Libraries: {'; '.join(versions)}." if versions else ""
+    note += f" Median on one {machine(record, rows.values())}."
+    return replace(rows_of(record, preset, steps, lesson), note=note)
+
+
+def rows_of(record: Record, preset: str, steps: Sequence[Step], lesson: str = "") -> Table:
+    """The steps that have rows, of one lesson or of all, and the libraries. Speed-ups count from the first step of
+    the preset, and from the one before, or beside which an experiment is."""
+    rows = record.rows(preset)
+    first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
+    previous, found = first, []
+    for step in steps:
+        if step.name not in rows:
+            continue
+        before = step.predecessor or "" if step.experiment else previous
+        if step.lesson == (lesson or step.lesson):
+            older = bool(record.data.runs) and current.older(rows[step.name], step.name)  # without: just now
+            found.append((aged(f"`{step.name}`", older), cells(record, preset, step.name, first, before)))
+        previous = previous if step.experiment else step.name
+    for name, row in sorted(rows.items()):
+        if isinstance(row, PeerRow):
+            named = f"*{figures.spoken(name, row)}* ({row.layout})"
+            found.append((named, cells(record, preset, name, first)))
+    known = {title for _, mine in found for title in mine}
+    besides = sorted(title for title in known if title.startswith("× ") and title not in HEADER)
+    columns = [*HEADER[1:], *besides, *(title for title in OPTIONAL if title in known)]
+    body = [[name, *(mine.get(column, "") for column in columns)] for name, mine in found]
+    operation = problems.LADDERS[problems.preset(preset).ladder].operation  # one of integers is no FLOP
+    header = [HEADER[0], *(column.replace("FLOP", operation) for column in columns)]
+    return Table(header, body, optional=(HEADER[2], *OPTIONAL))
+
+
+def cells(record: Record, preset: str, name: str, first: str = "", previous: str = "") -> dict[str, str]:
+    """Cells of a row, as far as known, by the titles of their columns. Speed-ups count from the rows ``first`` and
+    ``previous``, if of the same size. Behind the time stand extents that most rows do not have."""
+    row, usual = record.rows(preset)[name], record.usual(preset).shape()
+    behind = " ".join(f"{key}={extent}" for key, extent in row.shape.items() if usual.get(key) != extent)
+    median, low, high = map(figures.milliseconds, (row.timing.median_ms, row.timing.p20_ms, row.timing.p80_ms))
+    found = {"ms": f"{median} ({behind})" if behind else median, "p20–p80": f"{low}–{high}"}
+    for title, other in (("× first", first), ("× previous", previous)):
+        if faster := figures.speed_up(record, preset, other, name):
+            found[title] = f"{faster.value:.2f}"
+    if derived := record.derive(preset, row):
+        found["GFLOP/s"] = f"{derived.gflops:,.0f}"
+        if not records.rounds_operands(name):
+            found["% of floor"] = f"{derived.percent_of_floor:.1f}"
+    if isinstance(row, StepRow):
+        if row.prepare_ms is not None:
+            found["prepare ms"] = figures.milliseconds(row.prepare_ms)
+        if row.workspace_bytes:
+            found["workspace MB"] = f"{row.workspace_bytes / 1e6:,.0f}"
+        if beside := row.beside:
+            found[f"× {beside.peer}"] = f"{beside.ratio:.2f} ({beside.ratio_p20:.2f}–{beside.ratio_p80:.2f})"
+    return found
+
+
+def across_presets(record: Record, *words: str) -> Table:
+    """``PRESET ... STEP ...``: ms of the steps on each preset, of the FP32 libraries, and the floor."""
+    presets, names = presets_in(words)
+    if not all(record.rows(preset) for preset in presets):
+        raise UnmeasuredError(" and ".join(presets))
+    peers = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
+    shown = [*names, *sorted(name for name in peers if not records.rounds_operands(name))]
+    rows = []
+    for name, above in zip(shown, ["", *names, *[""] * len(peers)], strict=False):
+        cells = [f"*{name}*" if name in peers else f"`{name}`"]
+        for preset in presets:
+            timed = {step: row.timing.median_ms for step in names if (row := record.row(preset, step))}
+            before = min(timed, key=timed.__getitem__, default="") if name in peers else above
+            cells.append(
+                aged(_text(figures.time(record, preset, name)), current.older(record.row(preset, name), name))
+            )
+            cells.append(_text(figures.speed_up(record, preset, before, name)))
+            cells.append(_text(figures.share(record, preset, name)))
+        rows.append(cells)
+    floors = (figures.floor(record, preset) for preset in presets)
+    rows.append(["*floor*", *(cell for floor in floors for cell in (_text(floor), "", "100"))])
+    header = ["step", *(title for p in presets for title in (f"`{p}`, ms", "times as fast", "% of floor"))]
+    note = "*Times as fast*: as the line above, and a library as the fastest step here."
+    return Table(header, rows, note + _medians(record, presets, shown))
+
+
+def across_layers(record: Record, step: str) -> Table:
+    """A 3D convolution's step on each layer that it is timed on, beside the library."""
+    found = catalog.find(step)
+    library = PEERS[found.ladder]
+    presets = [one for one in problems.timed_presets(found.ladder) if one in catalog.presets(found)]
+    short, rows = library.split()[0], []
+    for preset in presets:
+        mine, theirs = record.row(preset, step), record.row(preset, library)
+        known = mine or theirs
+        problem = record.problem(preset, known) if known else problems.preset(preset)
+        matrices = math.prod(problem.extents("NOPQ")), *problem.extents("K"), problem.reduction
+        cells = []
+        for row in (mine, theirs):
+            ms = row.timing.median_ms if row else None
+            cells += [_text(figures.of(ms)), f"{problem.flops / ms / 1e9:.1f}" if ms else ""]
+        cells[0] = aged(cells[0], current.older(mine, step)) or "not timed yet"
+        faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, library, step)
+        cells += [f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step))]
+        cells.append(figures.method(getattr(theirs, "kernels", None)))
+        rows.append([f"`{preset}`", " × ".join(f"{extent:,}" for extent in matrices), *cells])
+    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
+    header += [f"% of {short}", "% of floor", f"{short} computes by"]
+    return Table(header, rows, f"`{step}` beside {library}." + _medians(record, presets, {step, library}))
+
+
+def ceilings(record: Record, *slugs: str) -> Table:
+    """``[SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
+    if not record.ceilings:
+        raise UnmeasuredError("the ceilings")
+    found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
+    rows = []
+    for one, held in found:
+        gpu, rates = one.data.gpu, [f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}"]
+        sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
+        rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
+    header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
+    where = " and one ".join(machine(one, [held]) for one, held in found)
+    return Table(header, rows, f"Measured on one {where}.")
+
+
+# --- machine code ---
+
+
+def compilers(record: Record, code: MachineCode) -> Table:
+    """Each step's multiply loop by numba-cuda and by its successor, and its times by both on the record's card."""
+    others = successor.load(records.RESULTS)
+    if others is None or not code.steps:
+        raise UnmeasuredError(str(successor.FILE))
+    rows: list[list[str]] = []
+    reasons: dict[str, list[str]] = {}
+    for name, one in others.steps.items():
+        pair = records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)
+        both = [(kernel, kernel.occupancy) for kernel in pair if kernel and kernel.occupancy]
+        if len(both) < len(pair):
+            reasons.setdefault(one.reason, []).append(f"`{name}`")
+            continue
+        loops = [HotLoop.recorded(kernel) for kernel, _ in both]
+        timed = record.data.compilers.get(one.preset, {}).get(name)
+        times = (timed.times.first, timed.times.second) if timed else ()
+        cells = [
+            [str(kernel.registers) for kernel, _ in both],
+            [f"{fits.fraction:.0%}" for _, fits in both],
+            [_each(loop.per_multiply_add()) for loop in loops],
+            [_each(loop.per_multiply_add(loop.count("IMAD"))) for loop in loops],
+            [figures.milliseconds(each.median_ms) for each in times],
+        ]
+        rows.append([f"`{name}`", *map(" → ".join, cells)])
+    header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
+    note = (
+        "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
+        f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
+    )
+    note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
+    if entries := [entry for steps in record.data.compilers.values() for entry in steps.values()]:
+        versions = f"numba-cuda {record.run_of(entries[0]).packages['numba-cuda']} and {entries[0].successor}"
+        note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
+        note += f" {machine(record, entries)}."
+    return Table([*header, f"ms on {record.gpu_name}"], rows, note)
+
+
+def _each(value: float | None) -> str:
+    return "–" if value is None else summaries.shown(value)
+
+
+# --- counters, gains and what limits ---
+
+# Columns of the counters' table: the word that chooses one, and its title.
+_COUNTERS = {
+    "perfma": "instructions per multiply-add",
+    "issue_pct": "issue slots %",
+    "fma_pipe_pct": "FP32 pipe %",
+    "tensor_pipe_pct": "tensor pipe %",
+    "l1_pct": "L1 %",
+    "l2_pct": "L2 %",
+    "dram_pct": "DRAM %",
+    "occupancy_pct": "occupancy %",
+    "load_ratio": "sectors per load",
+    "stall": "main stall",
+}
+_UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "dram_pct")
+
+
+def profile(record: Record, *words: str) -> Table:
+    """``PRESET ... STEP ... COUNTER ...``: hardware counters of each step's main kernel."""
+    presets, rest = presets_in(words)
+    chosen = [word for word in rest if word in _COUNTERS]
+    rows, source = [], ""
+    for preset in presets:
+        on = f", {preset}" if len(presets) > 1 else ""
+        for name in [word for word in rest if word not in chosen]:
+            entry = record.profile(preset, name)
+            source = f" on {record.gpu_name}, {record.run_of(entry).date}" if entry else source
+            cells = [_text(figures.counter(record, preset, name, key)) for key in chosen]
+            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *cells])
+    if not source:
+        raise UnmeasuredError("the hardware's counters")
+    where = " and ".join(f"`{preset}`" for preset in presets)
+    header = ["step", *(_COUNTERS[key] for key in chosen)]
+    return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
+
+
+def worth(record: Record, *slugs: str) -> Table:
+    """``[SLUG ...]``: every step beside the one it grew from, by gain, on further cards, too, by their records'
+    names; and what warps waited for, before and now: the main stall, or the busiest unit where most were ready."""
+    cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
+    rows, timed, lacking = [], [], []
+
+    def factor(card: Record, preset: str, step: str, before: str) -> str:
+        gain = figures.gain(card, preset, step)
+        said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
+        return aged(said, any(current.older(card.row(preset, name), name) for name in (before, step)))
+
+    def limiter(preset: str, step: str) -> str:
+        stall = _text(figures.counter(record, preset, step, "stall"))
+        if stall != "not selected":
+            return stall
+        busy = {key: _text(figures.counter(record, preset, step, key)) for key in _UNITS}
+        unit = max(_UNITS, key=lambda key: float(busy[key] or 0))
+        return f"{_COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
+
+    for step, preset, gain in figures.worths(record):
+        if gain is None:
+            lacking.append(f"`{step.name}` on {preset}")
+            continue
+        timed.append((preset, step.name))
+        before = figures.origin(step) or ""
+        idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
+        factors = [factor(card, preset, step.name, before) for card in cards]
+        rows.append([idea, f"`{before}`", preset, *factors, limiter(preset, before), limiter(preset, step.name)])
+    if not rows:
+        raise UnmeasuredError("any step and the one it grew from")
+    header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
+    header += ["waited for", "waits for"]
+    measured = ([row for one in timed if (row := card.row(*one))] for card in cards)
+    places = " and one ".join(machine(card, its) for card, its in zip(cards, measured, strict=True) if its)
+    note = f"Medians on one {places}; waits by the hardware counters of the {record.gpu_name}."
+    note += f" Not measured beside the step they grew from: {', '.join(lacking)}." if lacking else ""
+    return Table(header, rows, note, left=[*header[:3], *header[-2:]])
+
+
+def presets() -> Table:
+    """The timed presets, their work and least traffic."""
+    ladders = {step.ladder for step in catalog.steps()}
+    rows = [
+        [f"`{name}`", str(p), f"{p.flops / 1e9:.3g}", f"{p.least_bytes / 1e6:,.0f}", f"{p.intensity:.1f}"]
+        for name, p in problems.PRESETS.items()
+        if p.ladder in ladders and not name.startswith("tiny-")
+    ]
+    return Table(["preset", "shape", "GFLOP or GOP", "least MB", "operations per byte"], rows)
+
+
+# --- cells and notes ---
+
+
+def _text(found: Figure | str | None) -> str:
+    """As a cell shows it; empty where there is none."""
+    return found.text if isinstance(found, Figure) else found or ""
+
+
+def aged(text: str, older: bool) -> str:
+    """With the mark of what was measured on older code, if it was."""
+    return f"{text} {OLDER}" if older else text
+
+
+def ran(problem: Problem, preset: str) -> str:
+    """The size that ran, and how large the preset's batch was to be."""
+    asked = problems.preset(preset)
+    return f"{problem}" + (f", N reduced from {getattr(asked, 'N', '')} to fit the card" if problem != asked else "")
+
+
+def machine(record: Record, entries: Iterable[Entry]) -> str:
+    """The card, its software in the latest run among those of the entries, one at least, and the days of these."""
+    runs = sorted((record.run_of(one) for one in entries), key=lambda run: run.date)
+    first, last = runs[0], runs[-1]
+    days = f"on {last.date}" if first.date == last.date else f"from {first.date} to {last.date}"
+    return f"{record.gpu_name} (driver {last.driver}, CUDA {last.cuda}) {days}"
+
+
+def _medians(record: Record, presets: Iterable[str], names: Iterable[str]) -> str:
+    """Where the rows of these names were timed; nothing without one."""
+    shown = [row for preset in presets for name, row in record.rows(preset).items() if name in names]
+    return f" Median on one {machine(record, shown)}." if shown else ""
+
+
+# --- what commands print ---
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
-_MOVES = ("shared load", "global load", "store")
 
 
 def steps(found: list[Step]) -> Table:
@@ -86,15 +395,15 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
         record.data.rows[preset] = rows
         size = record.usual(preset)
     steps = [step for step in catalog.everything() if step.ladder == outcomes[0].step.ladder]
-    found = kinds.rows_of(record, preset, steps)
+    found = rows_of(record, preset, steps)
     body = [[name, f"{ms}{clocks.get(str(name), '')}", *others] for name, ms, *others in found.rows]
     return replace(found, rows=body, title=f"{preset}: {size} on {gpu}")
 
 
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     """A preset's rows for the given steps, and the libraries', as another card's record has them."""
-    found = kinds.rows_of(record, preset, steps)
-    note = f"Median on one {kinds.machine(record, record.rows(preset).values())}."
+    found = rows_of(record, preset, steps)
+    note = f"Median on one {machine(record, record.rows(preset).values())}."
     return replace(found, title=f"{preset}, recorded on {record.gpu_name}", note=note)
 
 
@@ -108,193 +417,7 @@ def swept(title: str, points: list[Point], shipped: Tile) -> Table:
     return Table([*shipped, "ms", ""], rows, title=title, left=[""])
 
 
-def title(step: str, kernel: Summary) -> str:
-    """The step, and the kernel if its name is another."""
-    return step if kernel["kernel"] == step else f"{step}: {kernel['kernel']}"
-
-
-def _told(kernel: Summary) -> dict[str, str]:
-    """What tables say of a kernel, by title."""
-    hot, fits = kernel["hot"], kernel["occupancy"]
-    shares = {what: hot["mix"].get(what, 0) for what in summaries.CLASSES}
-    return {
-        "grid": " x ".join(map(str, kernel["grid"])),
-        "block": " x ".join(map(str, kernel["block"])),
-        "registers": str(kernel["registers"]),
-        "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
-        "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
-        "blocks per multiprocessor": str(fits["blocks"]),
-        "warps per multiprocessor": f"{fits['warps']} of {fits['max_warps']}",
-        "occupancy": f"{fits['fraction']:.0%}",
-        "limited by": ", ".join(fits["limited_by"]),
-        "hot loop": hot["what"],
-        "instructions": str(hot["total"]),
-        **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
-        "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
-        "shared floats per FMA": "" if hot["floats_per_fma"] is None else f"{hot['floats_per_fma']:.3g}",
-        **{
-            f"{what}s x bits": ", ".join(f"{count} x {bits}" for bits, count in hot["widths"].get(what, {}).items())
-            for what in _MOVES
-        },
-    }
-
-
-def side_by_side(found: list[tuple[str, Summary]]) -> Table:
-    """What kernels take, and what the instructions of their hot loops are for: one column each."""
-    told = [_told(kernel) for _, kernel in found]
-    present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
-    names = [name for name in told[0] if name not in summaries.CLASSES or name in present]
-    header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
-    body = [["  " * (name == "limited by") + name, *(one[name] for one in told)] for name in names]
-    return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
-
-
-def by_line(name: str, kernel: Summary) -> Table:
-    """Each source line of a kernel's hot loop, and the instructions that it became."""
-    lines: list[SourceLine] = kernel["hot"]["lines"]
-    files = [line["file"] for line in lines if line["line"]]
-    home = max(files, key=files.count, default="")  # whose name need not be repeated
-    rows: list[list[Cell]] = []
-    for line in lines:
-        place = "" if line["file"] == home else f"{line['file'].rsplit('/', 1)[-1]}:"
-        mix = ", ".join(f"{count} {what}" for what, count in line["mix"].items())
-        rows.append([f"{place}{line['line']}" if line["line"] else "", Text(line["text"]), mix])
-    header = ["line", "source", "instructions"]
-    return Table(header, rows, title=title(name, kernel), left=header[1:])
-
-
-def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
-    """All of a kernel's instructions as plain lines; ``|`` marks the hot loop."""
-    for group in groups:
-        if group["line"]:
-            yield f"  // {group['file']}:{group['line']}  {group['text']}"
-        mark = "|" if group["hot"] else " "
-        yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
-
-
-# --- what the tracer counts beside what the hardware does, by ncu; what other tools show of wrong programs ---
-
-AGREED = {
-    "load_requests": "global read requests",
-    "load_sectors": "global read sectors",
-    "store_requests": "global write requests",
-    "store_sectors": "global write sectors",
-    "shared_load_wavefronts": "shared read wavefronts",
-    "shared_store_wavefronts": "shared write wavefronts",
-    "ffma_threads": "FMAs",
-}
-_TOLERANCE = 0.01  # a ratio further from 1 has a remark
-_OF_ALL = (
-    "The hardware's count over the trace's. Shared writes have a few conflicts more on the hardware, other ones in "
-    "each run. Its counter of products on tensor cores has `HFMA2.MMA`, too, by which the compiler sets constants: "
-    "1,024 multiply-adds for each."
-)
-Pairs = list[tuple[Step, Problem]]
-
-
-def traced_counts(pairs: Pairs) -> Iterator[dict[str, Counts]]:
-    """The tracer's counters of each pair's kernels by name. Raises TraceError."""
-    for result in trace.results([trace.task(step, problem, every=True) for step, problem in pairs]):
-        yield {kernel.name: Counts(**{key: kernel.totals[key] for key in AGREED}) for kernel in result.kernels}
-
-
-def count_both(pairs: Pairs) -> Iterator[tuple[Step, Problem, Agreement]]:
-    """A new entry for each pair; launches of one kernel are summed. Raises NoGpuError without a GPU, ToolError when
-    the counters cannot be read."""
-    device.require_gpu("counting on the hardware")
-    tasks = [messages.Launch(**messages.at(step, problem)) for step, problem in pairs]
-    launched = measuring.profiled(tasks, tools.COUNTED)
-    for (step, problem), (result, launches), traced in zip(pairs, launched, traced_counts(pairs), strict=True):
-        kernels: dict[str, dict[str, float]] = {}
-        for name, launch in zip(result.launched, launches, strict=True):
-            products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
-            sums = kernels.setdefault(name, {})
-            for key, value in {**launch.counters, "ffma_threads": products}.items():
-                sums[key] = sums.get(key, 0) + (value or 0)
-        found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
-        code = asdict(sources.provenance(step.path))
-        yield step, problem, Agreement(**code, shape=problem.shape(), kernels=found)
-
-
-def agreed_ratio(counts: Counts, key: str, traced: Counts) -> float | None:
-    """The hardware's count over the tracer's; None where neither counts anything."""
-    measured, expected = getattr(counts, key), getattr(traced, key)
-    if not expected:
-        return math.inf if measured else None
-    return float(measured / expected)
-
-
-def agreement(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ()) -> Table:
-    """The ratios of each kernel and shape of these steps, by default all, and what the lessons say of those off."""
-    rows: list[list[str]] = []
-    remarked: dict[str, dict[str, None]] = {}  # kernels by what is said of them
-    for step in steps or catalog.everything():
-        remarks = lessontext.remarks(catalog.LESSONS, step.name)
-        for case in recorded.get(step.name, {}).values():
-            older, shape = current.older(case, step.name), str(problems.from_shape(step.ladder, case.shape))
-            for kernel in case.kernels:
-                ratios = [agreed_ratio(kernel.hardware, key, kernel.trace) for key in AGREED]
-                name, known = f"`{kernel.kernel}`", [one for one in ratios if one is not None]
-                cells = ["" if value is None else f"{value:.2f}" for value in ratios]
-                rows.append([kinds.aged(name, older), shape, *cells])
-                if kernel.kernel in remarks and any(abs(one - 1) > _TOLERANCE for one in known):
-                    remarked.setdefault(remarks[kernel.kernel].text, {})[name] = None
-    said = [f"{', '.join(names)}: {text}" for text, names in remarked.items()]
-    header = ["kernel", "shape", *AGREED.values()]
-    return Table(header, rows, "\n\n".join([_OF_ALL, *said]), optional=["shape"])
-
-
-def agreed(record: Record) -> Table:
-    """What the hardware counts of each kernel, over what the tracer counts."""
-    found = record.data.agreement
-    if not found:
-        raise kinds.UnmeasuredError("the tracer's agreement")
-    made = agreement(found)
-    where = kinds.machine(record, [entry for shapes in found.values() for entry in shapes.values()])
-    return replace(made, note=f"{made.note}\n\nRead with Nsight Compute on one {where}.")
-
-
-def simulator() -> Table:
-    """What Numba's simulator, the tracer and compute-sanitizer show of the programs of tests/trace/programs."""
-    path = records.RESULTS / "programs" / "simulator.json"
-    if not path.exists():
-        raise kinds.UnmeasuredError(path.name)
-    found = json.loads(path.read_text(encoding="utf-8")).values()
-    told = {"Numba's simulator": _seen(found, "simulator"), "the tracer": _seen(found, "tracer")}
-    notes = []
-    for file in sorted(path.parent.glob("sanitizer-*.json")):
-        card = json.loads(file.read_text(encoding="utf-8"))
-        told[f"compute-sanitizer on {card['gpu']}"] = _seen(card["programs"].values(), "sanitizer")
-        where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
-        notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
-    right = sum(one["kind"] == "right" for one in found)
-    counted = {
-        f"right programs, {right}: run to their end": (True, True),
-        "right programs: accused, or stopped by what is not known": (True, False),
-        f"wrong programs, {len(found) - right}: stopped or named": (False, False),
-        "wrong programs: run to their end without a word": (False, True),
-    }
-    rows = []
-    for title, wanted in counted.items():
-        counts = (sum((kind == "right", passes) == wanted for kind, passes, _ in one) for one in told.values())
-        rows.append([title, *map(str, counts)])
-    medians = (statistics.median(seconds for *_, seconds in one) for one in told.values())
-    rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
-    for tool, programs in told.items():
-        missed = sorted({f"`{kind}`" for kind, passes, _ in programs if passes and kind != "right"})
-        notes += [f"{tool} is silent about {', '.join(missed)}."] if missed else []
-    return Table(["", *told], rows, "\n\n".join(notes))
-
-
-def _seen(programs: Iterable[dict[str, Any]], tool: str) -> list[tuple[str, bool, float]]:
-    """Of each program its kind, whether the tool lets it pass, and the seconds."""
-    found = []
-    for one in programs:
-        # a wrong program that a tool does not end, it has not named
-        silent, ran = ("silent",) if one["kind"] == "right" else ("silent", "endless"), one[tool]
-        passes = ran["ended"] in silent if "ended" in ran else not ran["faults"]
-        found.append((one["kind"], passes, ran["seconds"]))
-    return found
-
-
-kinds.TABLES |= {"agreement": agreed, "simulator": simulator}
+TABLES: dict[str, Callable[..., Table]] = {
+    "ladder": ladder, "times": across_presets, "layers": across_layers, "ceilings": ceilings,
+    "compilers": compilers, "profile": profile, "worth": worth, "problems": presets,
+}  # fmt: skip

@@ -1,21 +1,33 @@
-"""Traces on a terminal, in tables and sentences; every step's as the book shows it, ``results/traces/STEP.json``."""
+"""A kernel as it was traced, as the hardware counted it and as it was compiled: in tables, in sentences, and as the
+book shows every step's trace, ``results/traces/STEP.json``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 from rich.text import Text
 
-from common.catalog import cache, catalog, store
+from common.catalog import cache, catalog, device, problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
 from common.explain import faults as explained
+from common.machine_code import summaries
+from common.machine_code.summaries import SourceLine, Summary
+from common.records import current
+from common.records.entries import Agreement, Counted
+from common.records.records import Record
+from common.report import tables
 from common.report.table import Cell, Table
+from common.run import messages
+from common.timing import measuring, tools
+from common.timing.tools import Counts
 from common.trace import cost, trace
 from common.trace.cost import WORD_BYTES, served_together, wavefronts
 from common.trace.hopper import mbarriers
@@ -77,9 +89,8 @@ def _request(access: TracedAccess, request: TracedRequest) -> list[Any]:
         return [request.warp, runs, 0, 0]
     words = np.array([[0 if place is None else place // WORD_BYTES for place in request.places]])
     active = np.array([[place is not None for place in request.places]])
-    width, write = max(1, access.bits // 8 // WORD_BYTES), access.op in ("write", "copy")
-    together = served_together(words, active, width, write)
-    return [request.warp, runs, together, wavefronts(words, active, width, write).moved]
+    how = max(1, access.bits // 8 // WORD_BYTES), access.op in ("write", "copy")
+    return [request.warp, runs, served_together(words, active, *how), wavefronts(words, active, *how).moved]
 
 
 def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
@@ -211,8 +222,16 @@ def traced(kernel: TracedKernel) -> list[Table]:
     title = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
     found: list[Table] = []
     for space, unit in UNITS.items():
-        if accesses := [access for access in kernel.accesses if access.space == space]:
-            found.append(_accesses(f"{title}{space} memory, in {unit}", accesses, unit.split()[0]))
+        header = ["line", "access", "bits", "requests", f"{unit.split()[0]} each", "ideal", "efficiency", "source"]
+        accesses = [access for access in kernel.accesses if access.space == space]
+        lines: list[list[Cell]] = [
+            [str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *_sums([a]), Text(a.text)] for a in accesses
+        ]
+        if len(accesses) > 1:
+            lines.append(["", "total", "", *_sums(accesses), ""])
+        if accesses:
+            said = f"{title}{space} memory, in {unit}"
+            found.append(Table(header, lines, "", said, ["access", "source"], ["source"]))
             title = ""
     rows = []
     for space, cells in kernel.per_fma.items():
@@ -221,16 +240,6 @@ def traced(kernel: TracedKernel) -> list[Table]:
             rows.append(["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)])
     header = ["memory", "load instructions", "floats loaded", "store instructions", "floats stored"]
     return [*found, *[Table(header, rows, title="for each multiply-add of a thread")] * bool(rows)]
-
-
-def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
-    header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "source"]
-    rows: list[list[Cell]] = [
-        [str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *_sums([a]), Text(a.text)] for a in accesses
-    ]
-    if len(accesses) > 1:
-        rows.append(["", "total", "", *_sums(accesses), ""])
-    return Table(header, rows, "", title, ["access", "source"], ["source"])
 
 
 def _sums(accesses: list[TracedAccess]) -> list[Cell]:
@@ -275,3 +284,151 @@ def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
         lines.append(f"{file}, line {one.line}: {verb} {one.array}, {_WASTED[one.space]}: {each}\n    {one.text}")
     more = len(found) - len(lines)
     return [*lines, f"... and {more} more such accesses"] if more else lines
+
+
+# --- machine code ---
+
+_MOVES = ("shared load", "global load", "store")
+
+
+def title(step: str, kernel: Summary) -> str:
+    """The step, and the kernel if its name is another."""
+    return step if kernel["kernel"] == step else f"{step}: {kernel['kernel']}"
+
+
+def _told(kernel: Summary) -> dict[str, str]:
+    """What tables say of a kernel, by title."""
+    hot, fits = kernel["hot"], kernel["occupancy"]
+    told = {
+        "grid": " x ".join(map(str, kernel["grid"])),
+        "block": " x ".join(map(str, kernel["block"])),
+        "registers": str(kernel["registers"]),
+        "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
+        "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
+        "blocks per multiprocessor": str(fits["blocks"]),
+        "warps per multiprocessor": f"{fits['warps']} of {fits['max_warps']}",
+        "occupancy": f"{fits['fraction']:.0%}",
+        "  limited by": ", ".join(fits["limited_by"]),
+        "hot loop": hot["what"],
+        "instructions": str(hot["total"]),
+    }
+    for what in summaries.CLASSES:
+        count = hot["mix"].get(what, 0)
+        told[what] = f"{count} ({count / hot['total']:.0%})" if count else "0"
+    told["useful"] = f"{hot['useful']:.0%}" if hot["multiply_adds"] else ""
+    told["shared floats per FMA"] = "" if hot["floats_per_fma"] is None else f"{hot['floats_per_fma']:.3g}"
+    for what in _MOVES:
+        widths = hot["widths"].get(what, {})
+        told[f"{what}s x bits"] = ", ".join(f"{count} x {bits}" for bits, count in widths.items())
+    return told
+
+
+def side_by_side(found: list[tuple[str, Summary]]) -> Table:
+    """What kernels take, and what the instructions of their hot loops are for: one column each."""
+    told = [_told(kernel) for _, kernel in found]
+    present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
+    names = [name for name in told[0] if name not in summaries.CLASSES or name in present]
+    header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
+    body = [[name, *(one[name] for one in told)] for name in names]
+    return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
+
+
+def by_line(name: str, kernel: Summary) -> Table:
+    """Each source line of a kernel's hot loop, and the instructions that it became."""
+    lines: list[SourceLine] = kernel["hot"]["lines"]
+    files = [line["file"] for line in lines if line["line"]]
+    home = max(files, key=files.count, default="")  # whose name need not be repeated
+    rows: list[list[Cell]] = []
+    for line in lines:
+        place = "" if line["file"] == home else f"{line['file'].rsplit('/', 1)[-1]}:"
+        mix = ", ".join(f"{count} {what}" for what, count in line["mix"].items())
+        rows.append([f"{place}{line['line']}" if line["line"] else "", Text(line["text"]), mix])
+    header = ["line", "source", "instructions"]
+    return Table(header, rows, title=title(name, kernel), left=header[1:])
+
+
+def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
+    """All of a kernel's instructions as plain lines; ``|`` marks the hot loop."""
+    for group in groups:
+        if group["line"]:
+            yield f"  // {group['file']}:{group['line']}  {group['text']}"
+        mark = "|" if group["hot"] else " "
+        yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
+
+
+# --- what the tracer counts beside what the hardware does, by ncu ---
+
+AGREED = {
+    "load_requests": "global read requests",
+    "load_sectors": "global read sectors",
+    "store_requests": "global write requests",
+    "store_sectors": "global write sectors",
+    "shared_load_wavefronts": "shared read wavefronts",
+    "shared_store_wavefronts": "shared write wavefronts",
+    "ffma_threads": "FMAs",
+}
+_OFF = (
+    "The hardware's count over the trace's. Where they differ, the compiler joined reads or writes of neighbours, or "
+    "left out what nobody uses. Shared writes have a few conflicts more on the hardware, other ones in each run. Its "
+    "counter of products on tensor cores has instructions: one `wgmma` does what up to 32 `mma.sync` do, and "
+    "`HFMA2.MMA`, by which the compiler sets constants, counts as 1,024 multiply-adds. Why shared memory beside "
+    "`wgmma` takes more wavefronts than its addresses ask for is not known: copies use it at the same time."
+)
+Pairs = list[tuple[Step, Problem]]
+
+
+def traced_counts(pairs: Pairs) -> Iterator[dict[str, Counts]]:
+    """The tracer's counters of each pair's kernels by name. Raises TraceError."""
+    for result in trace.results([trace.task(step, problem, every=True) for step, problem in pairs]):
+        yield {kernel.name: Counts(**{key: kernel.totals[key] for key in AGREED}) for kernel in result.kernels}
+
+
+def count_both(pairs: Pairs) -> Iterator[tuple[Step, Problem, Agreement]]:
+    """A new entry for each pair; launches of one kernel are summed. Raises NoGpuError without a GPU, ToolError when
+    the counters cannot be read."""
+    device.require_gpu("counting on the hardware")
+    tasks = [messages.Launch(**messages.at(step, problem)) for step, problem in pairs]
+    launched = measuring.profiled(tasks, tools.COUNTED)
+    for (step, problem), (result, launches), traced in zip(pairs, launched, traced_counts(pairs), strict=True):
+        kernels: dict[str, dict[str, float]] = {}
+        for name, launch in zip(result.launched, launches, strict=True):
+            products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
+            sums = kernels.setdefault(name, {})
+            for key, value in {**launch.counters, "ffma_threads": products}.items():
+                sums[key] = sums.get(key, 0) + (value or 0)
+        found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
+        code = asdict(sources.provenance(step.path))
+        yield step, problem, Agreement(**code, shape=problem.shape(), kernels=found)
+
+
+def agreed_ratio(counts: Counts, key: str, traced: Counts) -> float | None:
+    """The hardware's count over the tracer's; None where neither counts anything."""
+    measured, expected = getattr(counts, key), getattr(traced, key)
+    if not expected:
+        return math.inf if measured else None
+    return float(measured / expected)
+
+
+def agreement(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ()) -> Table:
+    """The ratios of each kernel and shape of these steps, by default all."""
+    rows: list[list[str]] = []
+    for step in steps or catalog.everything():
+        for case in recorded.get(step.name, {}).values():
+            older, shape = current.older(case, step.name), str(problems.from_shape(step.ladder, case.shape))
+            for kernel in case.kernels:
+                ratios = (agreed_ratio(kernel.hardware, key, kernel.trace) for key in AGREED)
+                cells = ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
+                rows.append([tables.aged(f"`{kernel.kernel}`", older), shape, *cells])
+    return Table(["kernel", "shape", *AGREED.values()], rows, _OFF, optional=["shape"])
+
+
+def agreed(record: Record) -> Table:
+    """What the hardware counts of each kernel, over what the tracer counts."""
+    found = record.data.agreement
+    if not found:
+        raise tables.UnmeasuredError("the tracer's agreement")
+    where = tables.machine(record, [entry for shapes in found.values() for entry in shapes.values()])
+    return replace(agreement(found), note=f"{_OFF}\n\nRead with Nsight Compute on one {where}.")
+
+
+tables.TABLES["agreement"] = agreed

@@ -13,7 +13,7 @@ from made import unpacked
 from sampling import some
 
 import common.book
-from common.book import explorer
+from common.book import book as site
 from common.catalog import catalog
 from common.cli import main
 from common.report import traces
@@ -46,7 +46,7 @@ def made(tmp_path):
     def made(*names):
         steps = [(name, traces.load(catalog.find(name))) for name in names]
         path = tmp_path / "page.html"
-        path.write_text(explorer.page(steps), encoding="utf-8")
+        path.write_text(site.page(steps), encoding="utf-8")
         return path
 
     return made
@@ -86,7 +86,7 @@ SORTED = ["−3", "0.104 ¶", "1.53 (1.50–1.55)", "12.5 †", "1,234"]
 
 def test_a_table_sorts_by_number_and_keeps_empty_cells_last(tmp_path, visit):
     cells = "".join(f"<tr><td>s{i}</td><td>{cell}</td><td>x</td></tr>" for i, cell in enumerate(CELLS))
-    scripts = "".join((common.book.STATIC / name).read_text(encoding="utf-8") for name in ("elements.js", "book.js"))
+    scripts = "".join((site.STATIC / name).read_text(encoding="utf-8") for name in ("elements.js", "book.js"))
     (tmp_path / "table.html").write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>made</title><script>{scripts}</script><article>"
         f"<table><thead><tr><th>step</th><th>ms</th><th>more</th></tr></thead><tbody>{cells}</tbody></table></article>",
@@ -331,7 +331,7 @@ def test_every_step_has_its_pages(book):
         page = (book[0] / step.path.relative_to(catalog.ROOT).with_suffix(".code.html")).read_text()
         assert f'explore/{step.name}.html">What each line costs' in page
         assert (book[0] / "explore" / f"{step.name}.html").is_file()
-        if other := explorer.before(step, kept):
+        if other := site.before(step, kept):
             assert (book[0] / "explore" / f"{other}-{step.name}.html").is_file()
             assert f">beside {other}</a>" in page
     index = (book[0] / "explore" / "index.html").read_text()

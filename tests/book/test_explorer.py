@@ -6,7 +6,7 @@ import re
 import mutants
 import pytest
 
-from common.book import explorer
+from common.book import book
 from common.catalog import catalog, store
 from common.cli import main
 from common.report import traces
@@ -34,7 +34,7 @@ def kernels(kept):
 def test_the_page_s_data_are_the_trace_s(name):
     step = catalog.find(name)
     (found,) = trace.results([trace.task(step, traces.problem(step))])
-    (data,) = script_data(explorer.page(shown(name)))
+    (data,) = script_data(book.page(shown(name)))
     assert data["sources"][store.shown(step.path)] == step.path.read_text().splitlines()
     assert [kernel["name"] for kernel in data["trace"]["kernels"]] == [kernel.name for kernel in found.kernels]
     for told, kernel in zip(data["trace"]["kernels"], found.kernels, strict=True):
@@ -50,7 +50,7 @@ def test_the_page_s_data_are_the_trace_s(name):
 
 
 def test_one_file_without_links():
-    text = explorer.page(shown(*PAIR))
+    text = book.page(shown(*PAIR))
     assert len(text.encode()) < 200_000
     markup = re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)
     assert not re.search(r"\b(src|href)=|url\(|@import", markup)
@@ -58,13 +58,13 @@ def test_one_file_without_links():
 
 
 def test_a_pair_says_why_one_is_slower():
-    said = [explorer.sentences(one) for one in shown(*PAIR)]
+    said = [book.sentences(one) for one in shown(*PAIR)]
     mains = [kernels(kept)[1] for _, kept in shown(*PAIR)]
-    was, now = (1000 * explorer.moved(main, "shared") / main["fma"] for main in mains)
+    was, now = (1000 * book.moved(main, "shared") / main["fma"] for main in mains)
     assert said[0].startswith(f"A thousand multiply-adds of gemm_shared_tile take {was:.3g} wavefronts")
     assert said[1].startswith(f"A thousand multiply-adds of gemm_register_blocked take {now:.3g} wavefronts")
     assert [re.search(r"([\d.]+) from shared memory", text)[1] for text in said] == ["2", "0.0625"]
-    assert all(sentence in explorer.page(shown(*PAIR)) for sentence in said)
+    assert all(sentence in book.page(shown(*PAIR)) for sentence in said)
 
 
 def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
@@ -72,9 +72,9 @@ def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
     (one,) = shown("conv2d_unroll_gemm")
     every, main = kernels(one[1])
     blocks = [kernel["grid"][0] * kernel["grid"][1] for kernel in every]
-    moved = [explorer.moved(kernel, "global") for kernel in every]
+    moved = [book.moved(kernel, "global") for kernel in every]
     total = sum(count * each for count, each in zip(blocks, moved, strict=True))
-    said = explorer.sentences(one)
+    said = book.sentences(one)
     assert f"{1000 * total / (blocks[1] * main['fma']):.3g} sectors of global memory, its 2 kernels together." in said
 
 
@@ -83,7 +83,7 @@ def test_names_and_source_are_escaped(write):
     file = write("a&b<i>.py", step.path.read_text() + "\n# </script><b>\n")
     kept = traces.load(step)
     kept["kernels"][kept["main"]]["file"] = str(file)
-    text = explorer.page([("a&b<i>.py", kept)])
+    text = book.page([("a&b<i>.py", kept)])
     assert "<i>.py" not in text.partition('id="trace">')[0]
     assert text.count("</script>") == 3
     assert script_data(text)[0]["sources"]["a&b<i>.py"][-1] == "# </script><b>"
@@ -93,7 +93,7 @@ def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     kept = {name: traces.load(catalog.find(name)) for name in ("gemm_naive", "gemm_shared_tile", "gemm_coarsened")}
     (tmp_path / "explore").mkdir()
     (tmp_path / "explore" / "index.html").write_text("")
-    explorer.write(tmp_path, kept)
+    book.write(tmp_path, kept)
     found = {path.name for path in (tmp_path / "explore").iterdir()}
     assert found == {
         "index.html", "gemm_naive.html", "gemm_shared_tile.html", "gemm_coarsened.html",
@@ -103,7 +103,7 @@ def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     assert '<a href="gemm_naive-gemm_shared_tile.html">beside gemm_naive</a>' in text
     assert '<a href="gemm_shared_tile-gemm_coarsened.html">beside gemm_coarsened</a>' in text
     assert '<a href="../lessons/02_shared_tiling/gemm_shared_tile.code.html">' in text
-    assert script_data(text) == script_data(explorer.page(shown("gemm_shared_tile")))
+    assert script_data(text) == script_data(book.page(shown("gemm_shared_tile")))
 
 
 # --- the command ---
@@ -113,7 +113,7 @@ def test_trace_html_writes_the_page(tmp_path, capsys):
     out = tmp_path / "page.html"
     assert main(["trace", "gemm_naive", "--html", str(out)]) == 0
     assert f"written: {out}" in capsys.readouterr().out.replace("\n", "")
-    assert out.read_text() == explorer.page(shown("gemm_naive"))
+    assert out.read_text() == book.page(shown("gemm_naive"))
 
 
 def test_trace_html_of_a_wrong_kernel_tells_its_faults(tmp_path, root, capsys):

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import asdict
 
 from common import cli
-from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
+from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
 from common.commands import arguments, bench, changed, console, edits, lessons, parts
@@ -23,7 +23,7 @@ from common.grade import grade
 from common.machine_code import successor
 from common.records import records
 from common.records.entries import Point, Sweep
-from common.report import tables
+from common.report import traces
 from common.run import isolate
 from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
@@ -113,7 +113,7 @@ CASES = {
     ),
     "history gemm_naive": lambda s: s.events.step == "gemm_naive",
     "restore gemm_naive 3": lambda s: (s.choose.path.stem, s.choose.wanted) == ("gemm_naive", "3"),
-    "reset gemm_naive": lambda s: s.text.path.stem == "gemm_naive",
+    "reset gemm_naive": lambda s: s.shipped.path.stem == "gemm_naive",
     "grade 02.1 02.1 --sim": lambda s: [f.path.stem for f in s.all.files] == [exercises.find("02.1").name],
     "grade {class} --out {out}": lambda s: s.report.folder == s.folder / "out",
     "hint 01.2": lambda s: s.out.startswith("01.2 "),
@@ -245,14 +245,14 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "time_compilers", by_both)
     monkeypatch.setattr(successor, "version", lambda: "0.6")
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
-    note(tables, "agreement", "agreed")
-    note(tables, "count_both", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
+    note(traces, "agreement", "agreed")
+    note(traces, "count_both", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
     note(history, "events", [])
     event = history.Event("gemm_naive", "0" * 64, "run", time="2026-01-02T03:04:05Z")
     note(history, "choose", event)
     note(history, "stored", b"")
     note(history, "put_back", "")
-    note(shipped, "text", None)
+    note(sources, "shipped", None)
     note(grade, "report", (Path("a"), Path("b")))
     note(grade.Grader, "all", nothing)
     note(edits, "_remember")

@@ -9,7 +9,7 @@ import sys
 import pytest
 from sampling import one_of_each
 
-from common.catalog import catalog, exercises, shipped, sources, store
+from common.catalog import catalog, exercises, sources, store
 from common.edit import history
 from common.edit.history import Event
 
@@ -107,14 +107,14 @@ def test_an_edited_helper_is_named_with_the_way_back(call, lessons, git):
 
 def test_what_is_noted_as_shipped_is_so():
     noted = json.loads((catalog.LESSONS / "shipped.json").read_text())
-    files = {path.relative_to(catalog.LESSONS).as_posix(): path for path in shipped.everything()}
+    files = {path.relative_to(catalog.LESSONS).as_posix(): path for path in sources.editable()}
     assert {name: sources.source_hash(path) for name, path in files.items()} == noted, "python -m common ship"
-    assert [path.name for path in files.values() if shipped.edited(path)] == []
+    assert [path.name for path in files.values() if sources.edited(path)] == []
 
 
 @pytest.mark.parametrize("name", ["memory", STEP])
 def test_without_git_a_deleted_file_comes_back(call, lessons, name):
-    shipped.keep_copies()
+    sources.keep_copies()
     path = next(lessons.rglob(f"{name}.py"))
     original = path.read_bytes()
     path.unlink()
@@ -182,7 +182,7 @@ def test_edits_may_be_committed(call, lessons, git):
     path = path_of(lessons)
     original, edited = path.read_bytes(), edit(path)
     git("commit", "-qam", "mine")
-    assert shipped.edited(path)
+    assert sources.edited(path)
     call("reset", "03")
     assert path.read_bytes() == original
     call("restore", STEP)
@@ -195,7 +195,7 @@ def test_what_was_edited_before_any_copy_was_kept_is_left_alone(call, lessons):
     code, said = call("reset", "03")
     assert path.read_bytes() == edited
     assert f"{STEP}: left as it is: neither git nor .workbook has the shipped version" in " ".join(said.split())
-    assert shipped.edited(path)
+    assert sources.edited(path)
 
 
 @GIT
@@ -204,9 +204,9 @@ def test_comments_and_layout_are_no_edit(lessons, git):
     path.write_text(
         path.read_text().replace("# multiply", "# multiply and add").replace("TILE = 32  #", "TILE = 32 #")
     )
-    assert not shipped.edited(path)
+    assert not sources.edited(path)
     edit(path)
-    assert shipped.edited(path)
+    assert sources.edited(path)
 
 
 @pytest.mark.parametrize("lesson", ["", "9"])
@@ -306,7 +306,7 @@ def test_an_empty_history_is_said(call):
 
 def test_history_shows_what_came_of_each_run(call, monkeypatch, workbook):
     monkeypatch.setenv("COLUMNS", "140")
-    present = history.sha(shipped.find("gemm_naive").read_bytes())
+    present = history.sha(sources.find("gemm_naive").read_bytes())
     figure = "1.23x the shipped version, gemm-4096, NVIDIA Test 9"
     history.add(Event("gemm_naive", "1" * 64, "run", verdict="wrong", reason="5 of 9 elements are wrong"))
     history.add(Event("gemm_naive", present, "run", verdict="right", figure=figure))

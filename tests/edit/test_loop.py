@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from common import cli
-from common.catalog import catalog, problems, shipped
+from common.catalog import catalog, problems, sources
 from common.catalog.catalog import Step
 from common.check import plan
 from common.commands import edits, lessons
@@ -180,7 +180,7 @@ def test_on_a_gpu_the_last_stage_is_the_time_beside_the_shipped_file(step, gpu):
 
 
 def test_a_run_whose_shipped_file_is_not_known_is_timed_alone(step, gpu, monkeypatch):
-    monkeypatch.setattr(shipped, "text", lambda path: None)
+    monkeypatch.setattr(sources, "shipped", lambda path: None)
     gpu.pair = right(pairs={}, timing=took(2.0), gpu="NVIDIA Test 9")
     stages = list(on_gpu(step).stages())
     assert (
@@ -196,10 +196,10 @@ def edited_helper(tmp_path, monkeypatch):
     path = tmp_path / original.path.name
     shutil.copy(original.path, path)
     helper = (catalog.LESSONS / "toolkit" / "memory.py").read_bytes() + b"OTHER = 1\n"
-    text = shipped.text
-    edited = shipped.edited
-    monkeypatch.setattr(shipped, "edited", lambda one: one.name == "memory.py" or edited(one))
-    monkeypatch.setattr(shipped, "text", lambda one: helper if one.name == "memory.py" else text(original.path))
+    text = sources.shipped
+    edited = sources.edited
+    monkeypatch.setattr(sources, "edited", lambda one: one.name == "memory.py" or edited(one))
+    monkeypatch.setattr(sources, "shipped", lambda one: helper if one.name == "memory.py" else text(original.path))
     return Step(original.name, original.lesson, "gemm", None, path, "title"), helper
 
 
@@ -252,7 +252,7 @@ def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
 
 def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
     other = catalog.find("conv2d_naive")
-    monkeypatch.setattr(shipped, "edited", lambda path: path == step.path)
+    monkeypatch.setattr(sources, "edited", lambda path: path == step.path)
     for _ in range(2):
         edits.keep([step, other])
     (event,) = history.events()
@@ -296,7 +296,7 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
     monkeypatch.setattr(loop, "Saves", Saved())
     cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
     assert lesson == ["conv2d_naive"]
-    monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
+    monkeypatch.setattr(sources, "edited", lambda path: path == NAIVE.path)
     monkeypatch.setattr(loop, "Saves", Saved())
     cli.lesson_main("01_naive", ["--watch"])
     assert lesson == ["conv2d_naive", "gemm_naive"]

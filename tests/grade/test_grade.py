@@ -110,8 +110,8 @@ def test_a_verdict_tells_what_was_reached(write):
 
 
 def test_a_kernel_is_graded_on_the_shipped_helpers(write, monkeypatch):
-    monkeypatch.setattr(grade.shipped, "edited_helpers", lambda path: [catalog.LESSONS / "toolkit" / "memory.py"])
-    monkeypatch.setattr(grade.shipped, "text", lambda path: b"raise RuntimeError('as shipped')\n")
+    monkeypatch.setattr(grade.sources, "edited_helpers", lambda path: [catalog.LESSONS / "toolkit" / "memory.py"])
+    monkeypatch.setattr(grade.sources, "shipped", lambda path: b"raise RuntimeError('as shipped')\n")
     verdict = graded(write, "gemm_vector_rows", solved("gemm_vector_rows"))
     assert "as shipped" in verdict.reasons[0]
 

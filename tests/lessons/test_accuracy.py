@@ -9,7 +9,7 @@ from sampling import some_days
 
 from common.catalog import catalog
 from common.records import entries, records
-from common.report import kinds, pages
+from common.report import pages, tables
 from common.timing import peers
 
 accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
@@ -86,7 +86,7 @@ def test_the_table_of_fewer_bits_has_a_column_for_each_depth_of_both_kinds(monke
     record = records.nothing()
     short = dict.fromkeys(("cuBLAS BF16", "gemm_tuned"), entry)
     record.data.accuracy = {accuracy.USUAL: {**short, "cuBLAS FP16": entry}, accuracy.SHORT: short}
-    monkeypatch.setattr(kinds, "machine", lambda *_: "GPU")
+    monkeypatch.setattr(tables, "machine", lambda *_: "GPU")
     found = pages.table("fewer_bits", record)
     assert found.rows == [
         ["*cuBLAS BF16*", "1,000", "4,100", "16,000", "1,000", "4,100", "16,000"],

@@ -14,7 +14,7 @@ from common.check import loading
 from common.commands import arguments, console
 from common.machine_code import capture, successor
 from common.records import entries, records
-from common.report import kinds
+from common.report import tables
 from common.run import isolate, messages
 from common.timing import measuring, tools
 from common.timing import tasks as timetasks
@@ -34,7 +34,7 @@ def test_the_record_has_every_step_that_more_than_one_card_runs(record):
 
 
 def test_the_table_shows_what_compiles_and_names_the_rest(record):
-    table = kinds.compilers(records.nothing(), records.load_code())
+    table = tables.compilers(records.nothing(), records.load_code())
     shown = {row[0].strip("`") for row in table.rows}
     assert shown == {name for name, one in record.steps.items() if one.kernels}
     assert all(f"`{name}`" in table.note for name in set(record.steps) - shown)
@@ -205,7 +205,7 @@ def test_the_table_has_the_times_by_both():
     )  # fmt: skip
     card.data.runs["now"] = entries.Run(date="2026-01-02", driver="1", cuda="13.0", packages={"numba-cuda": "0.30"})
     card.data.compilers = {"gemm-4096": {step.name: both}}
-    table = kinds.compilers(card, records.load_code())
+    table = tables.compilers(card, records.load_code())
     cells = {row[0].strip("`"): row[-1] for row in table.rows}
     assert table.header[-1] == "ms on NVIDIA Test 9"
     assert (cells["gemm_naive"], cells["gemm_shared_tile"]) == ("2.00 → 3.00", "")

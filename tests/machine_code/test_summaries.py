@@ -19,7 +19,7 @@ from common.catalog.limits import LIMITS
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
-from common.report import pages, tables
+from common.report import pages, traces
 from common.run import isolate
 from common.run.messages import Compile, StepResult, Summarise
 from common.timing import tools
@@ -195,7 +195,7 @@ def test_a_card_holds_the_figures_of_its_loop():
 
 def test_a_card_in_full_and_side_by_side():
     card = kernel_card()
-    text = shown(tables.side_by_side([("gemm_coarsened", card)]), 160)
+    text = shown(traces.side_by_side([("gemm_coarsened", card)]), 160)
     for name, value in {
         "grid": "128 x 128 x 1", "block": "32 x 4 x 1", "registers": "66",
         "stack, spilled bytes": "0, 0", "shared bytes per block": "8,192", "blocks per multiprocessor": "7",
@@ -204,12 +204,12 @@ def test_a_card_in_full_and_side_by_side():
         "shared floats per FMA": "1.12",
     }.items():  # fmt: skip
         assert re.search(rf"^ +{name} +{value} *$", text, re.MULTILINE), name
-    assert "16 multiply-add" in shown(tables.by_line("gemm_coarsened", card), 160)
-    both = shown(tables.side_by_side([("a", card), ("b", kernel_card("12.0"))]))
+    assert "16 multiply-add" in shown(traces.by_line("gemm_coarsened", card), 160)
+    both = shown(traces.side_by_side([("a", card), ("b", kernel_card("12.0"))]))
     assert re.search(r"useful +28% +31%", both)
     assert re.search(r"shared loads x bits +18 x 32 +9 x 32", both)
     spilled = kernel_card(stack_bytes=64)
-    assert re.search(r"stack, spilled bytes +64, 0", shown(tables.side_by_side([("k", spilled)])))
+    assert re.search(r"stack, spilled bytes +64, 0", shown(traces.side_by_side([("k", spilled)])))
 
 
 # --- real kernels, compiled in one child process ---
@@ -443,7 +443,7 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
     code.steps["conv2d_naive"].kernels += found
     assert records.main_kernel(code, "conv2d_naive").kernel == "k"
     code.steps["conv2d_naive"].kernels = found
-    assert pages.rendered("<!--= perfma conv2d_naive --><!--/-->", None, code).endswith("-->1<!--/-->")
+    assert pages.rendered("<!--= kernel conv2d_naive perfma --><!--/-->", None, code).endswith("-->1<!--/-->")
 
     launches = [("move", 9.0, 0.0), ("product", 3.0, 64.0), ("product", 4.0, 64.0), ("unread", 8.0, None)]
     launches = [counters(name, time_ns=ns, ffma_threads=fma) for name, ns, fma in launches]
@@ -461,13 +461,6 @@ def test_the_markers_of_machine_code(code):
     assert inline("kernel gemm_naive total") == "?"
     with pytest.raises(ValueError, match=r"key 'weather' is unknown: keys are .*total"):
         inline("kernel conv2d_naive weather")
-
-    def block(words):
-        return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", None, code)
-
-    table = block("code ece408-layer2 conv2d_unrolled")
-    assert "| `k` | 66 | 0 | 26 | 8 | 9 | 0 | 3.2 |" in table
-    assert "for `ece408-layer2`, compiled for compute capability 12.0 with nvcc 1." in table
 
 
 def test_the_shipped_record_has_every_kernels_mix():

@@ -9,7 +9,7 @@ from common.catalog import catalog, problems
 from common.records import records
 from common.records.entries import MachineCode, Profile, StepRow
 from common.records.records import Record
-from common.report import charts, figures, kinds, pages
+from common.report import charts, figures, pages, tables
 from common.run.messages import Beside
 from common.timing import timing
 
@@ -47,7 +47,7 @@ def tiny():
 
 
 def test_the_table_has_what_the_record_has_and_losses_are_last(tiny):
-    table = kinds.worth(tiny)
+    table = tables.worth(tiny)
     shown = [[re.search(r"`(\w+)`", row[0])[1], *row[1:]] for row in table.rows]
     assert shown == [
         ["gemm_shared_tile", "`gemm_naive`", "gemm-4096", "5.00", "L1 94%", "mio throttle"],
@@ -65,7 +65,7 @@ def test_the_table_has_what_the_record_has_and_losses_are_last(tiny):
 
 @pytest.mark.parametrize("slug", [None, records.REFERENCE_GPU, "nvidia-h100-80gb-hbm3"])
 def test_every_step_with_one_before_it_is_in_the_table_or_said_not_to_be_measured(tiny, slug):
-    table = kinds.worth(records.other(slug) if slug else tiny)
+    table = tables.worth(records.other(slug) if slug else tiny)
     _, _, lacking = table.note.partition("Not measured")
     for step in catalog.steps():
         rows = [row for row in table.rows if str(row[0]).startswith(f"[`{step.name}`]")]

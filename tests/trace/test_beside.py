@@ -9,7 +9,7 @@ import beside_sanitizer
 import pytest
 
 from common.records import records
-from common.report import tables
+from common.report import pages
 from common.timing import tools
 
 # Runs the program, prints the summary that its text asks for, and ends as compute-sanitizer does.
@@ -77,10 +77,10 @@ def test_the_sanitizer_has_a_column_for_each_card(monkeypatch, tmp_path):
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "simulator.json").write_text(json.dumps(found))
-    assert tables.simulator().header == ["", "Numba's simulator", "the tracer"]
+    assert pages.simulator().header == ["", "Numba's simulator", "the tracer"]
     card = {"gpu": "NVIDIA Test 9", "driver": "1", "cuda": "13.0", "date": "2026-01-02", "programs": found}
     (tmp_path / "programs" / "sanitizer-nvidia-test-9.json").write_text(json.dumps(card))
-    table = tables.simulator()
+    table = pages.simulator()
     assert table.header[-1] == "compute-sanitizer on NVIDIA Test 9"
     assert [row[-1] for row in table.rows] == ["1", "1", "2", "2", "10.0"]
     assert "compute-sanitizer on NVIDIA Test 9 is silent about `lock`, `overlap`." in table.note

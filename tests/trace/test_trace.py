@@ -18,7 +18,7 @@ from common.catalog.problems import RAGGED, Conv2d, Gemm
 from common.explain.faults import UNSOUND, Fault
 from common.records import records
 from common.records.records import Record
-from common.report import tables, traces
+from common.report import traces
 from common.run import isolate
 from common.run.messages import StepResult
 from common.timing import tools
@@ -282,20 +282,28 @@ def shipped():
     return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
 
 
-def test_hardware_and_tracer_agree_or_the_note_says_why():
+# Where the compiler joins accesses or leaves some out, or the counter has instructions in place of products.
+OFF = {
+    "gemm_shared_tile", "gemm_tf32x3", "conv2d_shared_tile", "multiply_columns", "conv2d_one_channel",
+    "conv2d_one_channel_pairs", "conv3d_direct_tiled", "conv3d_implicit_gemm", "hconv3d_im2col", "hgemm_wgmma",
+    "hgemm_tma", "hgemm_specialised", "hgemm_register_operand", "hconv3d_mma", "dgrad_implicit_gemm",
+    "wgrad_implicit_gemm", "wgrad_minimal_filtering", "wgrad_stream_k", "gemm_naive_float64",
+}  # fmt: skip
+
+
+def test_hardware_and_tracer_agree_but_for_known_kernels():
     """But for conflicts of shared writes, of which the hardware has a few more, and for HFMA2.MMA, 1,024 each."""
     found = shipped().data.agreement
-    note = tables.agreement(found).note
     for step in catalog.everything():
         on_tensor_cores = catalog.on_tensor_cores(step, RAGGED[step.ladder][0])
         for kernel in (one for shape in found.get(step.name, {}).values() for one in shape.kernels):
-            for key in tables.AGREED:
-                ratio = tables.agreed_ratio(kernel.hardware, key, kernel.trace)
+            for key in traces.AGREED:
+                ratio = traces.agreed_ratio(kernel.hardware, key, kernel.trace)
                 known = key == "shared_store_wavefronts" and 1 < (ratio or 0) < 1.1
                 beyond = kernel.hardware.ffma_threads - kernel.trace.ffma_threads
                 known |= key == "ffma_threads" and not on_tensor_cores and beyond > 0 and beyond % 1024 == 0
                 if ratio is not None and not 0.99 <= ratio <= 1.01 and not known:
-                    assert f"`{kernel.kernel}`" in note, (step.name, kernel.kernel, key, ratio)
+                    assert kernel.kernel in OFF, (step.name, kernel.kernel, key, ratio)
 
 
 def test_a_profile_at_full_size_agrees():
@@ -322,13 +330,13 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
         return [StepResult(status="right", launched=kernels) for kernels in launched], output
 
     monkeypatch.setattr(isolate, "watched", watched)
-    monkeypatch.setattr(tables.device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(traces.device, "require_gpu", lambda what: None)
     monkeypatch.setattr(tools.shutil, "which", lambda name: "/usr/bin/" + name)
     monkeypatch.setattr(trace, "SHAPES", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
     record = Record(tmp_path / "nvidia-test.json", replace(shipped().data, agreement={}))
     pairs = [(catalog.find(step), at) for step, _ in CASES for at in trace.shapes(catalog.find(step))]
     record.start_run()
-    for step, problem, entry in tables.count_both(pairs):
+    for step, problem, entry in traces.count_both(pairs):
         record.keep("agreement", step.name, {str(problem): entry})
     assert [str(problem) for step, problem in pairs] == [next(iter(record.data.agreement[s.name])) for s, _ in pairs]
     return Record.load(record.path), pairs
@@ -342,11 +350,10 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
         launches = 2 if step == "conv2d_unroll_gemm" else 1
         assert found.hardware.load_requests == 1000 * launches
         assert found.trace.load_requests > 0
-        ratio = tables.agreed_ratio(found.hardware, "load_requests", found.trace)
+        ratio = traces.agreed_ratio(found.hardware, "load_requests", found.trace)
         assert ratio == 1000 * launches / found.trace.load_requests
-    table = tables.agreement(record.data.agreement)
+    table = traces.agreement(record.data.agreement)
     assert [cells[0] for cells in table.rows] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
-    assert re.search(r"^`multiply_columns`: .*128-bit load", table.note, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +362,7 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
 def test_the_recorded_trace_is_what_the_tracer_counts_now(here, name):
     recorded = shipped().data.agreement
     pairs = [(catalog.find(name), at) for at in trace.shapes(catalog.find(name))]
-    for (step, problem), own in zip(pairs, tables.traced_counts(pairs), strict=True):
+    for (step, problem), own in zip(pairs, traces.traced_counts(pairs), strict=True):
         for kernel in recorded[step.name][str(problem)].kernels:
             assert kernel.trace == own[kernel.kernel]
 
@@ -363,7 +370,7 @@ def test_the_recorded_trace_is_what_the_tracer_counts_now(here, name):
 def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
     record.data.agreement["gemm_naive"][str(pairs[0][1])].source = "old"
-    assert tables.agreement(record.data.agreement).rows[0][0] == "`gemm_naive` ¶"
+    assert traces.agreement(record.data.agreement).rows[0][0] == "`gemm_naive` ¶"
 
 
 # --- the command line ---

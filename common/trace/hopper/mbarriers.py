@@ -1,10 +1,10 @@
 """Barriers in shared memory that count arrivals and bytes (mbarrier), and the copies of boxes (TMA) that bring these.
 
 PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier"; "Data Movement and Conversion
-Instructions: cp.async.bulk.tensor", "Tensors", "im2col mode". A phase is complete when as many threads have arrived as
-the barrier was made for, and all bytes that it was told to expect; what those who arrived knew is known to those who
-wait for it. A load arrives as late as it may: when somebody waits for its barrier, and nobody can go on without. A
-store reads shared memory when its thread waits for that. The *pipeline* tells when each stage, what arrives at one
+Instructions: cp.async.bulk.tensor", "Tensors", "im2col mode". A phase is complete when as many threads have arrived
+as the barrier was made for, and all bytes that it was told to expect; what those who arrived knew is known to those
+who wait for it. A load arrives as late as it may: when somebody waits for its barrier, and nobody can go on without.
+A store reads shared memory when its thread waits for that. The *pipeline* tells when each stage, what arrives at one
 barrier that counts bytes, is filled, full, multiplied and free again. Its clock counts these events in one block: it
 measures nothing.
 """

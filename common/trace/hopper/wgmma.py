@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from common.catalog import codes
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
-from common.trace.hopper.tiles import ROW, UNIT, WARPGROUP, WGMMA, Agent, swizzled
+from common.trace.hopper.tiles import ROW, WARPGROUP, WGMMA, Agent, swizzled
 from common.trace.intrinsics import on_engines, one_number
 from common.trace.state import Mask, State
 from common.trace.values import FLOAT32, Value

@@ -5,10 +5,10 @@ from importlib import import_module
 
 from common.catalog import problems
 from common.records import current
-from common.report import figures, kinds
+from common.report import figures, tables
 from common.report.figures import kind
-from common.report.kinds import UnmeasuredError
 from common.report.table import Table
+from common.report.tables import UnmeasuredError
 
 accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
 
@@ -26,14 +26,14 @@ def bound(record, preset, what):
 _ERRORS = "Root mean square and largest error, in 10⁻⁶ of the exact results' root mean square"
 
 
-@kind("accuracy", kinds.TABLES)
+@kind("accuracy", tables.TABLES)
 def errors(record):
     """The errors of products of normals over K."""
     found = wide(record.data.accuracy.get(accuracy.USUAL, {}))
     if not found:
         raise UnmeasuredError("errors over K")
     depths = sorted({point.K for entry in found.values() for point in entry.points})
-    note = f"{_ERRORS}; M = N = {accuracy.EXTENT}. On one {kinds.machine(record, found.values())}."
+    note = f"{_ERRORS}; M = N = {accuracy.EXTENT}. On one {tables.machine(record, found.values())}."
     return Table(["product", *(f"K = {depth}" for depth in depths)], over(found, depths), note)
 
 
@@ -51,7 +51,7 @@ def over(found, depths):
     return rows
 
 
-@kind("unfit", kinds.TABLES)
+@kind("unfit", tables.TABLES)
 def errors_of_unfit(record):
     """The same for operands beyond some precisions, a column for each kind of them."""
     others = accuracy.USUAL, accuracy.SHORT
@@ -65,12 +65,12 @@ def errors_of_unfit(record):
     ]
     said = "; ".join(f"*{name}*: {accuracy.KINDS[name].said}" for name in unfit if name in accuracy.KINDS)
     note = f"{said}. K = {accuracy.UNFIT_DEPTH}. {_ERRORS}; *lost*: beyond what float16 holds."
-    where = kinds.machine(record, next(iter(unfit.values())).values())
+    where = tables.machine(record, next(iter(unfit.values())).values())
     return Table(["product", *unfit], rows, f"{note} On one {where}.")
 
 
 def named(name, entry):
-    return kinds.aged(f"`{name}`" if entry.code else f"*{name}*", current.older(entry.code, name))
+    return tables.aged(f"`{name}`" if entry.code else f"*{name}*", current.older(entry.code, name))
 
 
 def _errors(point):

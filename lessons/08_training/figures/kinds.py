@@ -4,10 +4,10 @@ from importlib import import_module
 
 from common.catalog import problems
 from common.records import current
-from common.report import figures, kinds
+from common.report import figures, tables
 from common.report.figures import kind
-from common.report.kinds import UnmeasuredError
 from common.report.table import OLDER, Table
+from common.report.tables import UnmeasuredError
 
 records = import_module("lessons.08_training.network.record")
 
@@ -44,7 +44,7 @@ def _times(speed, beside):
     return figures.of(ratio, ".2g" if ratio < 10 else ".0f")
 
 
-@kind("training", kinds.TABLES)
+@kind("training", tables.TABLES)
 def table(record, *batches):
     """``[BATCH ...]``: microseconds of a training step, its launches, and times as fast as PyTorch."""
     found = records.load(record.slug, record.folder)
@@ -68,7 +68,7 @@ def table(record, *batches):
     return Table(header, rows, f"{note} {compared.library}, FP32, cuDNN autotuned, its faster layout.")
 
 
-@kind("epilogues", kinds.TABLES)
+@kind("epilogues", tables.TABLES)
 def epilogues(record, name, preset):
     """``STEP PRESET``: the bytes that fusing saves, then the times of a step with each epilogue."""
     entry = record.data.epilogues.get(preset, {}).get(name)
@@ -81,7 +81,7 @@ def epilogues(record, name, preset):
     header += ["two kernels ms", "PyTorch ms"]
     rows = [
         [
-            kinds.aged(f"`{one.epilogue}`", old), f"{one.saved_bytes / 1e6:.0f} MB",
+            tables.aged(f"`{one.epilogue}`", old), f"{one.saved_bytes / 1e6:.0f} MB",
             f"{one.saved_bytes / rate / 1e6:.3f} ms" if rate else "",
             figures.milliseconds(one.alone.second.median_ms), figures.milliseconds(one.alone.first.median_ms),
             f"{100 * (one.alone.ratio - 1):+.1f}%", figures.milliseconds(one.separate.first.median_ms),
@@ -92,8 +92,8 @@ def epilogues(record, name, preset):
     layouts = sorted({one.layout for one in entry.found if one.layout})
     theirs = f" {entry.library}, {' and '.join(layouts)}." if entry.library else ""
     how = "*Takes*: what so many bytes cost at the rate of a copy. Fused and the others are timed in turn."
-    ran = kinds.ran(problems.from_shape(problems.preset(preset).ladder, entry.shape), preset)
-    note = f"`{name}` on `{preset}`: {ran}. {how}{theirs} On one {kinds.machine(record, [entry])}."
+    ran = tables.ran(problems.from_shape(problems.preset(preset).ladder, entry.shape), preset)
+    note = f"`{name}` on `{preset}`: {ran}. {how}{theirs} On one {tables.machine(record, [entry])}."
     return Table(header, rows, note)
 
 

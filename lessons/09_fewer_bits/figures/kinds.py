@@ -3,10 +3,10 @@
 from importlib import import_module
 
 from common.records import records
-from common.report import kinds
+from common.report import tables
 from common.report.figures import kind
-from common.report.kinds import UnmeasuredError
 from common.report.table import Table
+from common.report.tables import UnmeasuredError
 
 accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
 tensor_cores = import_module("lessons.06_tensor_cores.figures.kinds")
@@ -15,7 +15,7 @@ DEPTHS = 1024, 4096, 16384
 SHOWN = "cuBLAS FP16", "hgemm_pipelined", "cuBLAS BF16"  # besides this lesson's steps
 
 
-@kind("fewer_bits", kinds.TABLES)
+@kind("fewer_bits", tables.TABLES)
 def errors(record, slug=None):
     """The errors of products of fewer bits over K, on another card by its record's name: of operands that each format
     rounds, and of others that none does."""
@@ -34,6 +34,6 @@ def errors(record, slug=None):
     note = (
         "Root mean square error, in 10⁻⁶ of the exact results' root mean square; M = N = "
         f"{accuracy.EXTENT}. *Short*: {accuracy.KINDS[accuracy.SHORT].said}. "
-        f"On one {kinds.machine(record, found[accuracy.USUAL].values())}."
+        f"On one {tables.machine(record, found[accuracy.USUAL].values())}."
     )
     return Table(header, rows, note)
