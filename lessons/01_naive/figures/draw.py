@@ -2,8 +2,9 @@
 
 from importlib import import_module
 
-from common.report import canvas
-from common.report.canvas import BLUE, GRID, MUTED, ORANGE, SKY, VERMILION, arrow, box, frame, label, titled
+from common.report import canvas, cells
+from common.report.canvas import BLUE, GRID, MUTED, ORANGE, SKY, VERMILION
+from common.report.cells import arrow, box, frame, label, titled
 
 gemm_naive = import_module("lessons.01_naive.gemm_naive")
 WARP = 32
@@ -22,7 +23,7 @@ def grid():
             colour = SKY if (x, y) == (bx, by) else "none"
             box(axes, x * width, y * height, width, height, face=colour, alpha=0.35, line=1.6)
             label(axes, x * width + width / 2, y * height + 0.9, f"block ({x}, {y})", size=9)
-    canvas.grid(axes, bx * width, by * height, height, width, lambda i, _: BLUE if i == ty else "none", line=0.3)
+    cells.grid(axes, bx * width, by * height, height, width, lambda i, _: BLUE if i == ty else "none", line=0.3)
     box(axes, n, m, 1, 1, face=VERMILION, line=0.3)
     thread = (
         f"thread ({tx}, {ty}) of block ({bx}, {by})\n"
@@ -77,9 +78,9 @@ def window():
     height, width, taps, p, q = 6, 7, 3, 1, 2
     rows, columns = height - taps + 1, width - taps + 1
     figure, axes = canvas.new_figure(9.6, 3.6)
-    canvas.grid(axes, 0, 0, height, width, lambda h, w: SKY if p <= h < p + taps and q <= w < q + taps else "none")
-    canvas.grid(axes, 10, 1.5, taps, taps, lambda r, s: ORANGE, lambda r, s: f"{r},{s}", size=8, alpha=0.6)
-    canvas.grid(axes, 16, 1, rows, columns, lambda i, j: VERMILION if (i, j) == (p, q) else "none")
+    cells.grid(axes, 0, 0, height, width, lambda h, w: SKY if p <= h < p + taps and q <= w < q + taps else "none")
+    cells.grid(axes, 10, 1.5, taps, taps, lambda r, s: ORANGE, lambda r, s: f"{r},{s}", size=8, alpha=0.6)
+    cells.grid(axes, 16, 1, rows, columns, lambda i, j: VERMILION if (i, j) == (p, q) else "none")
     for x, above, below in (
         (width / 2, "x[n, c, h, w]", f"rows h = p + r, columns w = q + s\np = {p}, q = {q}"),
         (11.5, "filt[k, c, r, s]", "the same taps\nfor every output"),

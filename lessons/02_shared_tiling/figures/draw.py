@@ -3,24 +3,8 @@
 from importlib import import_module
 
 from common.report import canvas
-from common.report.canvas import (
-    BLUE,
-    GREEN,
-    INK,
-    MUTED,
-    ORANGE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    arrow,
-    box,
-    frame,
-    grid,
-    label,
-    outline,
-    span,
-    titled,
-)
+from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report.cells import arrow, box, frame, grid, label, outline, span, titled
 
 conv2d_shared_tile = import_module("lessons.02_shared_tiling.conv2d_shared_tile")
 

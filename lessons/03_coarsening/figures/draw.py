@@ -3,21 +3,8 @@
 from importlib import import_module
 
 from common.report import canvas
-from common.report.canvas import (
-    BLUE,
-    GREEN,
-    GRID,
-    MUTED,
-    ORANGE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    box,
-    frame,
-    grid,
-    label,
-    titled,
-)
+from common.report.canvas import BLUE, GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, grid, label, titled
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")

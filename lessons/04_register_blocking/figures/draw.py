@@ -5,24 +5,8 @@ from importlib import import_module
 import numpy as np
 
 from common.report import canvas
-from common.report.canvas import (
-    BLUE,
-    GREEN,
-    GRID,
-    INK,
-    MUTED,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    box,
-    frame,
-    grid,
-    label,
-    span,
-    titled,
-)
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, grid, label, span, titled
 from common.trace import cost
 from common.trace.cost import BANKS, WARP
 

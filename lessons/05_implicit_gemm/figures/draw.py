@@ -1,21 +1,8 @@
 """The pictures of lesson 05: the worked example, masks."""
 
 from common.report import canvas
-from common.report.canvas import (
-    GREEN,
-    GRID,
-    MUTED,
-    ORANGE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    box,
-    frame,
-    grid,
-    label,
-    outline,
-    titled,
-)
+from common.report.canvas import GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, grid, label, outline, titled
 
 # The worked example: NHWC = {1, 4, 4, 3}, KRSC = {4, 2, 2, 3}, and the output that is followed through it.
 H = W = 4

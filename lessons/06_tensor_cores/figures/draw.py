@@ -4,25 +4,8 @@ from importlib import import_module
 
 from common.catalog import catalog, problems
 from common.report import canvas
-from common.report.canvas import (
-    BLUE,
-    GREEN,
-    GRID,
-    INK,
-    MUTED,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    box,
-    frame,
-    grid,
-    label,
-    outline,
-    span,
-    titled,
-)
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, grid, label, outline, span, titled
 from common.trace import trace
 from common.trace.cost import BANKS
 

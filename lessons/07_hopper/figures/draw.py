@@ -3,23 +3,8 @@
 from importlib import import_module
 
 from common.report import canvas
-from common.report.canvas import (
-    BLUE,
-    GREEN,
-    GRID,
-    INK,
-    MUTED,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    box,
-    frame,
-    label,
-    outline,
-    titled,
-)
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label, outline, titled
 from common.trace.hopper import wgmma as layouts
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")

@@ -3,7 +3,8 @@
 import numpy as np
 
 from common.report import canvas
-from common.report.canvas import GREEN, INK, MUTED, ORANGE, SKY, YELLOW, box, frame, grid, label
+from common.report.canvas import GREEN, INK, MUTED, ORANGE, SKY, YELLOW
+from common.report.cells import box, frame, grid, label
 
 # The example of section 2: one axis, stride 1, no padding
 WIDTH, TAPS = 6, 3

@@ -4,7 +4,8 @@ import numpy as np
 
 from common.catalog import inputs, reference
 from common.report import canvas
-from common.report.canvas import INK, MUTED, ORANGE, SKY, VERMILION, box, frame, label, outline, titled
+from common.report.canvas import INK, MUTED, ORANGE, SKY, VERMILION
+from common.report.cells import box, frame, label, outline, titled
 
 
 def places():
