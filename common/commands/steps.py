@@ -7,7 +7,7 @@ import argparse
 from rich.markup import escape
 
 from common.catalog import catalog, device, limits, shipped, sources
-from common.check import compiling, plan, run
+from common.check import plan, run
 from common.commands import arguments, console, edits
 from common.commands.console import RIGHT
 from common.machine_code import codegen, successor
@@ -58,7 +58,7 @@ def _record_verdicts(options: argparse.Namespace, seed: int) -> int:
     if small := device.small_card():
         raise ValueError(f"--record: verdicts are of {device.USUAL_CARD}, and this one has the limits of {small}")
     found = list(console.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))
-    coming = compiling.compile_steps(steps, codegen.ARCHITECTURES, False)
+    coming = run.compile_steps(steps, codegen.ARCHITECTURES, False)
     outcomes = [*found, *console.progress("compile", coming, steps, console.line)]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
     run.ship({step: [one for one in found if one.step == step] for step in steps if step not in wrong})
@@ -115,12 +115,14 @@ def inspect(options: argparse.Namespace) -> int:
         arguments.refuse(options, "--compiler mlir", "cc", "show", "json")
     steps = arguments.one_or_two(options, "inspect")
     pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), named=True)
-    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else compiling.summary_architecture())
+    own = device.compute_capability()
+    usual = own if own in limits.LIMITS else run.CODE_ARCHITECTURE
+    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else usual)
     # those with instructions of their own: 9.0a names them
     if architecture not in (*limits.LIMITS, "9.0a", "10.0a", "12.0a"):
         known = ", ".join(limits.LIMITS)
         raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0: known are {known}")
-    coming = compiling.summaries(pairs, architecture, options.file, options.show)
+    coming = run.summaries(pairs, architecture, options.file, options.show)
     outcomes = list(console.progress("compile", coming, pairs))
     shown = found = [(o.step.name, card) for o in outcomes for card in o.cards]
     if options.compiler:
@@ -155,7 +157,7 @@ def _record_code(options: argparse.Namespace) -> int:
         made = successor.save(successor.steps(), records.RESULTS)
         console.tell(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
         return RIGHT
-    compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
+    compiled = run.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, console.line))
     console.print_complaints(outcomes)
     code = console.exit_code(outcomes, asked=True)

@@ -53,9 +53,9 @@ _lock = threading.RLock()  # of the standard library's processes, which are for 
 class Pool(ThreadPoolExecutor):
     """Threads that each wait for a child process. On leaving, ``stop`` is set, and what has not begun is given up."""
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, stop: threading.Event | None = None) -> None:
         super().__init__(min(workers or device.workers(), device.workers()))
-        self.stop = threading.Event()
+        self.stop = stop or threading.Event()
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()

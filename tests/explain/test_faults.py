@@ -10,7 +10,7 @@ from sampling import some
 
 from common.catalog import catalog, problems, store
 from common.check import run
-from common.edit import words
+from common.edit import loop
 from common.explain import errors, faults
 from common.run import child, isolate
 from common.run.messages import Check, Compile, StepResult
@@ -232,7 +232,7 @@ def test_what_a_file_prints_is_told_and_is_no_float64(write):
     (result,) = checked(path, SHAPE, repeats=1)
     assert (result.status, len(result.printed)) == ("right", 10)
     assert re.fullmatch(r"at 0 0 -?\d+\.000000", result.printed[0])
-    assert words.printed([run.Outcome.of(catalog.find("gemm_naive"), SHAPE, None, result)]) == [
+    assert loop.printed([run.Outcome.of(catalog.find("gemm_naive"), SHAPE, None, result)]) == [
         f"gemm_naive prints at {SHAPE}:", *(f"  {line}" for line in result.printed),
         f"  ... {result.prints - 10} more",
     ]  # fmt: skip
