@@ -62,7 +62,7 @@ class Checking:
     ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
     checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU, or on another than
     the step requires, each is also compiled, unless ``compiled`` is False. What fails at ``enough`` shapes is not
-    tried at the others; when ``stop`` is set, nothing more is tried.
+    tried at the others. ``pool``: for what it starts, after what was submitted before.
 
     Traces and compilations begin at once, on all processors: with a GPU also what it will run, and the kernels of
     ``timed``, steps on presets. The GPU runs a step when asked for it (:meth:`of`). On leaving, what is not done is
@@ -72,14 +72,14 @@ class Checking:
     def __init__(
         self, steps: list[Step], without_gpu: bool, shape: Problem | None = None, file: Path | Rival | None = None,
         seed: int = 0, compiled: bool = True, full: bool = False, brief: Collection[str] = (),
-        timed: Iterable[tuple[Step, str]] = (), enough: int = ENOUGH_WRONG, stop: threading.Event | None = None,
+        timed: Iterable[tuple[Step, str]] = (), enough: int = ENOUGH_WRONG, pool: isolate.Pool | None = None,
     ) -> None:  # fmt: skip
         self._checks: dict[Step, _StepCheck] = {}
         processes = min(MOST_PROCESSES, device.workers() // max(1, len(steps))) or 1
         for step in steps:
             one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file, enough)
             one.lay_out(seed, full, step.name in brief, compiled)
-        self._pool, self._gpu = isolate.Pool(stop=stop), ThreadPoolExecutor(1)
+        self._pool, self._gpu = pool or isolate.Pool(), ThreadPoolExecutor(1)
         if not without_gpu:
             cache.prune(kernelcache.FOLDER)
         later = _shapes(timed)

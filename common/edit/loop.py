@@ -97,20 +97,19 @@ class Run:
         soon = small if self.without_gpu and small.form != "gemm" else full
         engine = "traced" if self.without_gpu else "gpu"
         first = run.check_at(self.step, small, self.version, depth="once", seconds=FIRST_SECONDS, engine=engine)
-        with isolate.Pool(2, self.stop) as pool:
-            code = pool.submit(self._ran, self._compile(soon))
-            begun = pool.submit(self._ran, first)
-            # it may have been traced, and found wrong: that it does not compile is told before that
-            yield FIRST, [*(code.result() if self.without_gpu else []), *begun.result()]
-            if soon != full:
-                code = pool.submit(self._ran, self._compile(full))
-            with run.Checking(
-                [self.step], self.without_gpu, file=self.version, seed=plan.new_seed(), compiled=False, enough=1,
-                stop=self.stop,
-            ) as checking:  # fmt: skip
+        with isolate.Pool(stop=self.stop) as pool:
+            code, begun = pool.submit(self._ran, self._compile(soon)), pool.submit(self._ran, first)
+            seed = plan.new_seed()
+            checking = run.Checking(
+                [self.step], self.without_gpu, None, self.version, seed, compiled=False, enough=1, pool=pool
+            )
+            with checking:
+                whole = pool.submit(self._ran, self._compile(full)) if soon != full else code
+                # it may have been traced, and found wrong: that it does not compile is told before that
+                yield FIRST, [*(code.result() if self.without_gpu else []), *begun.result()]
                 yield CHECK, list(checking.of([self.step]))
-                if self.without_gpu or all(one.fine for one in code.result()):  # else it ran, whatever this one says
-                    yield CODE, code.result()
+                if self.without_gpu or all(one.fine for one in whole.result()):  # else it ran, whatever this one says
+                    yield CODE, whole.result()
                 if not self.without_gpu:
                     place = at(self.step, full, self.version)
                     yield TIME, self._ran(Pair(**place, against=self._rivals(), seconds=run.TIME_SECONDS))
