@@ -39,7 +39,6 @@ LOOK_AT = {
     "raises": "this line: launch, prepare and workspace may refuse a shape; what a kernel raises, no GPU hears",
     "in-kernel": "the values that this line computes with, for this thread",
     "ends-process": "this line: a step file returns, and neither exits nor interrupts",
-    "died": "this line, and what it calls outside Python: an address that is not its own ends the whole process",
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
     "launch-limits": "what launch asks for: threads of a block, x times y times z, and dynamic shared memory",
     "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
@@ -145,27 +144,6 @@ class Fault:
 def telling(one: Fault) -> tuple[int, int]:
     """A key that sorts what is unsound as it is told: by kind, and what may follow from another fault after it."""
     return max(one.met - 1, 0), list(UNSOUND).index(one.kind)
-
-
-def of_end(message: str, path: Path) -> Fault | None:
-    """Explain how the process of the step file at ``path`` died; ``message`` has :func:`last_words`."""
-    died = re.search(r"the process died of (\w+)(?:.*[;:] ([\w ]+) in \S+:\d+)?", message)
-    if died is None:
-        return None
-    line = re.search(rf"{re.escape(path.name)}:(\d+)", message)
-    how = f"{died[1]}, {died[2].lower()}" if died[2] and line else died[1]
-    return fault("died", f"the file's process died of {how}", path, int(line[1]) if line else None)
-
-
-def last_words(log: list[str]) -> str:
-    """The last line of a log, and what a crash handler wrote after it: where Python was, innermost first."""
-    fatal = [number for number, line in enumerate(log) if line.startswith("Fatal Python error: ")]
-    if not fatal:
-        return cut(log[-1], 300) if log else ""
-    frames = re.findall(r'^  File ".*?([^/\\"]+)", line (\d+) in ', "\n".join(log[fatal[-1] :]), re.MULTILINE)
-    said = [cut(line, 300) for line in log[: fatal[-1]] if line.strip()][-1:]
-    places = ", ".join(f"{name}:{line}" for name, line in frames[:12])
-    return "; ".join([*said, f"{log[fatal[-1]].partition(': ')[2]} in {places}"])
 
 
 def cut(text: str, most: int = 160) -> str:

@@ -31,8 +31,7 @@ from msgspec.structs import replace
 
 from common.catalog import catalog, device
 from common.explain import faults
-from common.run import child, stages
-from common.run.child import path_of
+from common.run import child
 from common.run.messages import Found, Result, ShapeTask, Task, typed
 
 START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
@@ -78,7 +77,7 @@ def run(
     one child process, or in the owner of the GPU if they touch it.
 
     A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
-    than ``seconds`` (or its own) of its own time (:mod:`common.run.stages`): timed_out if the file's kernel or other
+    than ``seconds`` (or its own) of its own time (:mod:`common.run.child`): timed_out if the file's kernel or other
     code ran so long, else unjudged. The rest go on in a fresh process, but those of a file that timed out are not
     tried. Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine cannot
     tell), unusable (not a step file).
@@ -93,7 +92,7 @@ def run(
         for task in tasks:
             if stopped():
                 return
-            path, timed = path_of(task), replace(task, seconds=task.seconds or seconds)
+            path, timed = task.path, replace(task, seconds=task.seconds or seconds)
             if path in untried and not task.alone:
                 message = f"not tried: it gave no result in time{untried[path]}"
                 yield task, typed(task, Result(status="timed_out", message=message))
@@ -107,9 +106,6 @@ def run(
                 return
             if path and found.status == "timed_out" and not task.alone:
                 untried[path] = f" at {task.problem}" if isinstance(task, ShapeTask) else ""
-            if path and found.status == "crashed" and not found.faults:
-                ended = faults.of_end(str(found.message), Path(path))
-                found = replace(found, faults=[ended] if ended else [])
             yield task, replace(found, fatal=False)
     finally:
         if own:
@@ -269,7 +265,7 @@ class Child:
                 message = f"the process was not there within {START_SECONDS:.0f} s"
                 return Result(status="unjudged", message=message, late=True, fatal=True)
             if self._ready and waited > SILENT * task.seconds:
-                return stages.silent(stage)
+                return child.silent(stage)
         return None
 
     def _dead(self) -> Result:
@@ -287,7 +283,7 @@ class Child:
         with contextlib.suppress(OSError), log.open("rb") as file:  # it may have ended before it wrote one
             file.seek(max(0, log.stat().st_size - _LAST_WORDS))
             if text := file.read().decode(errors="replace").strip().splitlines():
-                how += f"; its last words: {faults.last_words(text)}"
+                how += f"; its last words: {faults.cut(text[-1], 300)}"
         return Result(status="crashed", message=how, fatal=True)
 
     def kill(self) -> None:
@@ -372,7 +368,7 @@ def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
     with _gpu_lock:
         if stopped():
             return None
-        path, owner, code = path_of(task), _owner, _code()
+        path, owner, code = task.path, _owner, _code()
         if owner is None or not owner.waits or owner.doubtful not in ("", path) or owner.code != code:
             cool()
             _owner = owner = _started(False, stopped)
