@@ -29,7 +29,7 @@ from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND, cut
-from common.grade import answers, frame
+from common.grade import reading
 from common.grade.tasks import READS, Count, Counted, known
 from common.records import records
 from common.report.table import Table, markdown
@@ -141,7 +141,7 @@ class Grader:
             elif file.refusal:
                 grade.add("unusable", f"{grade.file}: {file.refusal}")
             elif grade.kind == "predict":
-                grade.findings, grade.notes = answers.predicted(target, file.text)
+                grade.findings, grade.notes = reading.predicted(target, file.text)
             else:
                 self._judge(grade, file, target)
         except Exception as error:  # one file must not cost the verdicts on others
@@ -154,7 +154,7 @@ class Grader:
 
     def _judge(self, grade: Grade, file: Submission, target: Exercise) -> None:
         """Run a kernel's file, unless there is no use for what it has, and hold it against its exercise."""
-        if strange := frame.foreign(file.text, target.solution, grade.kind not in READS):
+        if strange := reading.foreign(file.text, target.solution, grade.kind not in READS):
             grade.add("language", f"{'; '.join(strange)}: there is no use for it here, so the file was not run")
         else:
             with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
@@ -164,9 +164,9 @@ class Grader:
         if target.floor and self.gpu is None:
             asked = f"{target.floor:g} percent of the floor's rate on {target.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is required, too")
-        if grade.findings and (blank := frame.unfilled(file.text)):
+        if grade.findings and (blank := reading.unfilled(file.text)):
             grade.findings.insert(0, Finding("unsolved", blank))
-        if departure := frame.departure(target, file.text):
+        if departure := reading.departure(target, file.text):
             grade.add("frame", departure)
         if not grade.findings and sources.code_hash(file.text) == sources.code_hash(target.solution):
             grade.notes.append("the same code as the solution, which is fine")

@@ -425,7 +425,7 @@ def test_a_file_is_read_before_any_runs(write):
 
 
 def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
-    monkeypatch.setattr(grade.answers, "predicted", lambda *_: 1 // 0)
+    monkeypatch.setattr(grade.reading, "predicted", lambda *_: 1 // 0)
     (reason,) = graded(write, "predict_tiles", "").reasons
     assert reason.startswith("unjudged: cannot be judged: the grader failed with ZeroDivisionError")
 
