@@ -282,13 +282,13 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
         order: list[str | None] = [None, "traced", "gpu"]
         known = [one for one in mine if not (one.fine and one.only_compiled)] or mine
         chosen = min(known, key=lambda one: (ranks.get(one.status, 0), order.index(one.engine)))
-        printing = sorted((one for one in mine if one.prints), key=lambda one: one.engine != "traced")
-        engines = list(dict.fromkeys(one.engine for one in mine if one.engine))
-        changes: dict[str, Any] = {"seconds": sum(one.seconds or 0.0 for one in mine), "engines": engines}
-        if printing:
-            changes |= {"printed": printing[0].printed, "prints": printing[0].prints}
-        depth = next((one.depth for one in mine if one.depth), None)
-        merged.append(replace(chosen, depth=depth, unsought=unsought or chosen.unsought, **changes))
+        printing = max(mine, key=lambda one: (bool(one.prints), one.engine == "traced"))
+        merged.append(replace(
+            chosen, seconds=sum(one.seconds or 0.0 for one in mine),
+            engines=list(dict.fromkeys(one.engine for one in mine if one.engine)),
+            depth=next((one.depth for one in mine if one.depth), None), unsought=unsought or chosen.unsought,
+            printed=printing.printed, prints=printing.prints,
+        ))  # fmt: skip
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
     return ran or merged
 

@@ -92,20 +92,12 @@ class _Loaded:
 _kept: dict[str, _Loaded] = {}
 
 
-class _Heard(io.StringIO):
-    """What a file prints, which goes on to the log, too: the last words of a process that dies are in it."""
-
-    def write(self, text: str) -> int:
-        sys.stderr.write(text)
-        return super().write(text)
-
-
 @loading.spared
 def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case. The result has what the file prints: its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
-    with contextlib.redirect_stdout(_Heard()) as heard:
+    with contextlib.redirect_stdout(io.StringIO()) as heard:
         file = _kept[key] = _kept.get(key) or _load(task)
         result = _checked(task, file)
     if task.depth == "large":
