@@ -80,7 +80,8 @@ class Run:
                     ran += outcomes
                     failed = [outcome for outcome in outcomes if not outcome.fine][:1]
                     stage = Stage(name, failed or outcomes, time.monotonic() - began)
-                    figure = _figure(stage) or figure
+                    if not failed and name in (CODE, TIME):
+                        figure = (_machine_code if name == CODE else _time)(outcomes) or figure
                     if failed:
                         self.verdict, reason = _ended(ran)
                     yield stage
@@ -148,29 +149,6 @@ def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
         reasons = [fault.what for fault in told.faults] + told.reasons
         return told.status, next(iter(reasons), "").removeprefix(f"{told.status}: ")
     return "unfinished", ""
-
-
-def heaviest(result: StepResult) -> Kernel | None:
-    """The main one of a compiled result's assembled kernels, if any."""
-    return summaries.main_compiled(schema.read(k, Kernel) for k in result.kernels if "hot" in k)
-
-
-def per_multiply_add(kernel: Kernel) -> str:
-    """``36.0 instructions per multiply-add``, of its multiply loop."""
-    each = HotLoop.recorded(kernel).per_multiply_add() or 0.0
-    return f"{summaries.shown(each)} instructions per multiply-add"
-
-
-def _figure(stage: Stage) -> str:
-    """What a stage measured, for the history."""
-    one = stage.outcomes[0]
-    if stage.name == CODE and (kernel := heaviest(one)):
-        return per_multiply_add(kernel)
-    if stage.name != TIME or one.status != "right":
-        return ""
-    if one.pairs:
-        return f"{one.pairs['shipped'].ratio:.2f}x the shipped version, {one.preset}, {one.gpu}"
-    return f"{figures.milliseconds(one.time.median_ms)} ms, {one.preset}"
 
 
 class Saves:
@@ -264,7 +242,8 @@ def in_words(step: str, found: Stage) -> list[str]:
     outcomes = found.outcomes
     told_by = {FIRST: _first, CHECK: _checked, CODE: _machine_code, TIME: _time}
     line = told_by[found.name](outcomes)
-    lines = [f"{step}{line}  [dim]{found.seconds:.1f} s[/]"] if line else []
+    line = line if found.name in (FIRST, CHECK) else escape(line)
+    lines = [f"{step}: {line}  [dim]{found.seconds:.1f} s[/]"] if line else []
     unseen = [one for one in outcomes if one.status == "unjudged" and not one.left_out and found.name == CHECK]
     for one in unseen[:1]:
         lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(one.message or '')}")
@@ -279,15 +258,15 @@ def _first(outcomes: list[Outcome]) -> str:
     compiled = [outcome for outcome in outcomes if outcome.kernels]
     declined = [outcome for outcome in outcomes if outcome.status == "refused"]
     if declined and not compiled:  # so nothing was built
-        return f": [yellow]refused at {declined[-1].problem}[/]: {escape(declined[-1].message or '')}"
+        return f"[yellow]refused at {declined[-1].problem}[/]: {escape(declined[-1].message or '')}"
     what = ["compiles"]
-    if kernel := heaviest(compiled[0]) if compiled else None:
+    if kernel := _kernel(compiled[0]) if compiled else None:
         spilled = f", {kernel.stack_bytes} bytes of stack" if kernel.stack_bytes else ""
         shared = f", {kernel.shared_bytes} bytes shared" if kernel.shared_bytes else ""
         takes = f"({kernel.registers} registers{spilled}{shared})"
         what = [f"compiles for compute capability {kernel.architecture} {takes}"]
     what += [f"right at {one.problem}" for one in outcomes if one.right and one.status == "right"]
-    return f": [green]{', '.join(what)}[/]"
+    return f"[green]{', '.join(what)}[/]"
 
 
 def _checked(outcomes: list[Outcome]) -> str:
@@ -295,17 +274,24 @@ def _checked(outcomes: list[Outcome]) -> str:
     right, refused = (len({str(one.problem) for one in outcomes if one.status == s}) for s in ("right", "refused"))
     more = f", refused at {refused}" if refused else ""
     sound = "" if any(one.status == "unjudged" and not one.left_out for one in outcomes) else ", and sound"
-    return f": [green]right at {right} shapes{sound}{more}[/]" if right else f": [yellow]not judged{more}[/]"
+    return f"[green]right at {right} shapes{sound}{more}[/]" if right else f"[yellow]not judged{more}[/]"
+
+
+def _kernel(one: StepResult) -> Kernel | None:
+    """The main one of a compiled result's assembled kernels, if any."""
+    return summaries.main_compiled(schema.read(kernel, Kernel) for kernel in one.kernels if "hot" in kernel)
 
 
 def _machine_code(outcomes: list[Outcome]) -> str:
     """Instructions for a multiply-add and registers, and what the shipped version needs; nothing if unknown."""
     one = outcomes[0]
-    kernel, shipped = heaviest(one), records.main_kernel(records.load_code(), one.step.name)
-    if not kernel:
+    if not (kernel := _kernel(one)):
         return ""
-    beside = f"; the shipped version {per_multiply_add(shipped).split()[0]}" if shipped else ""
-    return f" on {one.preset}: {per_multiply_add(kernel)}, {kernel.registers} registers{beside}"
+    shipped = records.main_kernel(records.load_code(), one.step.name)
+    mine, other = (summaries.shown(HotLoop.recorded(each).per_multiply_add() or 0.0) if each else ""
+                   for each in (kernel, shipped))  # fmt: skip
+    beside = f"; the shipped version {other}" if other else ""
+    return f"{mine} instructions per multiply-add, {kernel.registers} registers on {one.preset}{beside}"
 
 
 def _time(outcomes: list[Outcome]) -> str:
@@ -315,11 +301,11 @@ def _time(outcomes: list[Outcome]) -> str:
     if one.pairs:
         pair = one.pairs["shipped"]
         mine, other = (figures.milliseconds(timing.median_ms) for timing in (pair.second, pair.first))
-        return f": [bold]{ratio(pair)}[/]: {mine} ms against {other} ms {where}"
+        return f"{ratio(pair)}: {mine} ms against {other} ms {where}"
     if one.timing is None:
-        return f": [yellow]not timed[/]: {escape(str(one.message))}"
+        return f"not timed: {one.message}"
     unknown = "the shipped version is not known: neither git nor .workbook has it"
-    return f": {figures.milliseconds(one.time.median_ms)} ms {where}; {unknown}"
+    return f"{figures.milliseconds(one.time.median_ms)} ms {where}; {unknown}"
 
 
 def ratio(pair: Paired) -> str:

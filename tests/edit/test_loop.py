@@ -1,5 +1,6 @@
 """The edit loop: stages in order, the soonest first; what it kept; and its logic with a GPU that is made up."""
 
+import re
 import shutil
 import threading
 import time
@@ -65,7 +66,9 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     assert [stage.seconds for stage in stages] == sorted(stage.seconds for stage in stages)
     (event,) = history.events("gemm_naive")
     assert (event.verdict, event.what, event.source) == ("right", "run", history.sha(step.path.read_bytes()))
-    assert event.figure == "36.0 instructions per multiply-add"
+    assert re.fullmatch(
+        r"36\.0 instructions per multiply-add, \d+ registers on gemm-2048; the .* 36\.0", event.figure
+    )
     assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
     lines = " ".join(line for stage in stages for line in loop.in_words(step.name, stage))
     for said in (
@@ -174,11 +177,10 @@ def test_on_a_gpu_the_last_stage_is_the_time_beside_the_shipped_file(step, gpu):
     stages = list(this.stages())
     assert [stage.name for stage in stages] == [loop.FIRST, loop.CHECK, loop.TIME]  # the code was not to be had
     line = loop.in_words(step.name, stages[-1])[0]
-    assert (
-        "[bold]1.23x the shipped version (paired, p20–p80 1.21–1.25)[/]: 2.00 ms against 2.46 ms on gemm-4096" in line
-    )
+    assert "1.23x the shipped version (paired, p20–p80 1.21–1.25): 2.00 ms against 2.46 ms on gemm-4096" in line
     (event,) = history.events("gemm_naive")
-    assert (event.verdict, event.figure) == ("right", "1.23x the shipped version, gemm-4096, NVIDIA Test 9")
+    assert event.verdict == "right"
+    assert event.figure in line
 
 
 def test_a_run_whose_shipped_file_is_not_known_is_timed_alone(step, gpu, monkeypatch):
@@ -188,7 +190,7 @@ def test_a_run_whose_shipped_file_is_not_known_is_timed_alone(step, gpu, monkeyp
     assert (
         ": 2.00 ms on gemm-4096, NVIDIA Test 9; the shipped version is not known" in loop.in_words("s", stages[-1])[0]
     )
-    assert history.events("gemm_naive")[0].figure == "2.00 ms, gemm-4096"
+    assert history.events("gemm_naive")[0].figure.startswith("2.00 ms on gemm-4096, NVIDIA Test 9; the shipped")
 
 
 @pytest.fixture
