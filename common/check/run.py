@@ -337,18 +337,16 @@ def compile_steps(
     steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
 ) -> Iterator[Outcome]:
     """Compile every kernel of each step, without a GPU, for its ladder's preset; or for all that are timed."""
-    tasks = []
-    for step in steps:
-        usual = problems.DEFAULT_PRESET[step.ladder]
+    tasks, usual = [], [problems.DEFAULT_PRESET[step.ladder] for step in steps]
+    for step, preset in zip(steps, usual, strict=True):
         # a bench times an experiment on its ladder's default only
         timed = problems.timed_presets(step.ladder) if every_preset and not step.experiment else []
-        others = {name: problems.preset(name).shape() for name in timed if name != usual}
-        place, targets = at(step, problems.preset(usual)), catalog.targets(step.requires, architectures)
+        others = {name: problems.preset(name).shape() for name in timed if name != preset}
+        place, targets = at(step, problems.preset(preset)), catalog.targets(step.requires, architectures)
         tasks.append([Compile(**place, architectures=targets, machine_code=machine_code, others=others)])
     results = isolate.run_groups(tasks, False, COMPILE_SECONDS, device.workers())
-    for step, (_, result) in zip(steps, results, strict=False):
-        usual = problems.DEFAULT_PRESET[step.ladder]
-        yield Outcome.of(step, problems.preset(usual), usual, result)
+    for step, preset, (_, result) in zip(steps, usual, results, strict=False):
+        yield Outcome.of(step, problems.preset(preset), preset, result)
 
 
 def summaries(
@@ -365,12 +363,13 @@ def summaries(
     results = isolate.run_groups(tasks, True, COMPILE_SECONDS, device.workers())
     for step, preset in pairs:
         _, result = next(results)
-        traced = None if show else next(results)[1].trace
         if result.missing_tool:
             raise FileNotFoundError(result.message)
-        figures = cost.traffic(traced) if traced is not None else {}
-        for one in () if show else result.cards:
-            one["traffic"] = figures.get(one["kernel"], {})
+        if not show:
+            traced = next(results)[1].trace
+            figures = cost.traffic(traced) if traced is not None else {}
+            for one in result.cards:
+                one["traffic"] = figures.get(one["kernel"], {})
         yield Outcome.of(step, problems.preset(preset), preset, result)
 
 
@@ -381,8 +380,6 @@ FINDERS = [catalog.ROOT / "common" / "check" / name for name in ("tasks.py", "ru
 # code, its helpers and what finds a verdict; ``check --record`` writes it.
 VERDICTS = catalog.ROOT / "results" / "verdicts.json"
 
-_KEPT = list[tuple[dict[str, int], str | None, StepResult]]  # shape, preset and result of each outcome
-
 
 class Shipped(Struct):
     """A shipped step was right: at so many shapes, on that day, by code of this key."""
@@ -392,33 +389,26 @@ class Shipped(Struct):
     date: str
 
 
-class Outcomes:
-    """Outcomes of checks, by step; ``conditions`` are what they depend on besides the step's code, the harness's and
-    a small card's limits, such as the engine. With ``fresh`` none is known."""
+def known(steps: list[Step], conditions: object, room_bytes: int = 0) -> dict[str, list[Outcome]]:
+    """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left out.
+    ``conditions``: what they depend on besides the step's code, the harness's and a small card's limits."""
+    found: dict[str, list[Outcome]] = {}
+    for step in steps:
+        entries = cache.get("check", _key(step, conditions), list[tuple[messages.Shape, StepResult]])
+        if entries and not any(0 < (result.needed_bytes or 0) <= room_bytes for _, result in entries):
+            shaped = [(problems.from_shape(step.ladder, shape), result) for shape, result in entries]
+            found[step.name] = [Outcome.of(step, problem, None, result) for problem, result in shaped]
+    return found
 
-    def __init__(self, conditions: object, fresh: bool = False) -> None:
-        self._conditions, self._fresh = conditions, fresh
 
-    def known(self, steps: list[Step], room_bytes: int = 0) -> dict[str, list[Outcome]]:
-        """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left
-        out."""
-        found: dict[str, list[Outcome]] = {}
-        for step in steps:
-            entries = None if self._fresh else cache.get("check", self._key(step), _KEPT)
-            if entries and not any(0 < (result.needed_bytes or 0) <= room_bytes for *_, result in entries):
-                found[step.name] = [
-                    Outcome.of(step, problems.from_shape(step.ladder, shape), preset, result)
-                    for shape, preset, result in entries
-                ]
-        return found
+def keep(outcomes: list[Outcome], conditions: object) -> None:
+    """Keep one step's outcomes, which must be all that there are."""
+    entries = [(one.problem.shape(), StepResult(**one.told())) for one in outcomes]
+    cache.put("check", _key(outcomes[0].step, conditions), entries)
 
-    def keep(self, outcomes: list[Outcome]) -> None:
-        """Keep one step's outcomes, which must be all that there are."""
-        entries = [(o.problem.shape(), o.preset, StepResult(**o.told())) for o in outcomes]
-        cache.put("check", self._key(outcomes[0].step), entries)
 
-    def _key(self, step: Step) -> str:
-        return cache.key([*FINDERS, step.path], self._conditions, step.name, step.ladder, device.small_card())
+def _key(step: Step, conditions: object) -> str:
+    return cache.key([*FINDERS, step.path], conditions, step.name, step.ladder, device.small_card())
 
 
 def shipped(steps: list[Step]) -> dict[str, Shipped]:

@@ -100,7 +100,7 @@ def _ready(folder: str, environment: dict[str, str], limits: tuple[int, int]) ->
         importlib.import_module(name)
     gc.set_threshold(100_000, 50, 50)
     gc.freeze()  # what is loaded now stays: nothing need look through it again and again
-    importlib.import_module("common.check.tasks").ready()
+    sys.modules[MOST_NEEDED[2]].ready()
 
 
 def _end_with_parent(folder: Path) -> None:

@@ -266,8 +266,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
     note(bench, "measure_rows", [])
-    for owner, name in ((grade, "Grader"), (run, "Outcomes")):
-        stand_in(monkeypatch, seen, owner, name)
+    stand_in(monkeypatch, seen, grade, "Grader")
 
     def ask(text):
         places = {"file": tmp_path / "mine.py", "class": tmp_path / "class", "out": tmp_path / "out"}
