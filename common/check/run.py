@@ -162,7 +162,7 @@ class _StepCheck:
     on_gpu: list[Check] = field(default_factory=list)
     running: list[Future[None]] = field(default_factory=list)
     compiled: Future[Any] | None = None  # ahead, for the GPU
-    hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
+    given_up: threading.Event = field(default_factory=threading.Event)  # it does not compile, or enough is wrong
     found: dict[int, Outcome] = field(default_factory=dict)  # by the task's identity
 
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
@@ -203,15 +203,14 @@ class _StepCheck:
         self.running += [pool.submit(self._run, self.on_gpu, stop)] if self.on_gpu else []
 
     def _run(self, tasks: Iterable[Any], stop: threading.Event) -> None:
-        """Find what comes of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
+        """Find what comes of the tasks, until ``stop`` or until here or elsewhere enough is wrong."""
         ordinary = None
         if tasks is self.on_gpu:
             ordinary = sum(not _is_large(task) for task in self.on_gpu)
             if self.compiled:
                 self.compiled.result()
         outcomes: list[Outcome] = []
-        enough = threading.Event()
-        results: Iterator[Any] = isolate.run(tasks, self.without_gpu, CHECK_SECONDS, stop, self.hopeless, enough)
+        results: Iterator[Any] = isolate.run(tasks, self.without_gpu, CHECK_SECONDS, stop, self.given_up)
         for task, result in results:
             beside_gpu = not self.without_gpu and not task.on_gpu
             found = outcome(self.step, task, result, None, self.shape is not None, beside_gpu)
@@ -219,15 +218,13 @@ class _StepCheck:
                 found = replace(found, depth=task.depth)
             outcomes.append(found)
             self.found[id(task)] = found
-            if isinstance(task, Compile) and not found.fine:
-                self.hopeless.set()
             wrong = [one.status for one in outcomes if not one.fine]
-            late = len(outcomes) == ordinary or len(wrong) >= self.enough
-            unknown = len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes)
-            if (wrong and late) or set(wrong) & {"timed_out", "unusable"} or unknown:
-                enough.set()
-                if tasks is not self.on_gpu:  # nor need others go on
-                    self.traces.clear()
+            late = len(outcomes) == ordinary or len(wrong) >= self.enough or isinstance(task, Compile)
+            if (wrong and late) or set(wrong) & {"timed_out", "unusable"}:
+                self.given_up.set()
+            if len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes):
+                self.traces.clear()
+                break
 
     def outcomes(self) -> list[Outcome]:
         """What came of all lines, one outcome for each shape, as soon as they are done."""
