@@ -93,6 +93,8 @@ class Run:
 
     def _outcomes(self) -> Generator[tuple[str, list[Outcome]], None, None]:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
+        if not self.without_gpu:
+            run.inspect_device()  # before the GPU is busy: what begins below waits for it
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
         # a convolution's filters are unrolled: the smaller one is compiled sooner
         soon = small if self.without_gpu and small.form != "gemm" else full

@@ -65,12 +65,10 @@ class Submission:
         self.path, self.student, self.file = path, student, file
         self.text, self.refusal = "", ""
         try:
-            with path.open("rb") as opened:
-                data = opened.read(SOURCE_BYTES + 1)
-            if len(data) > SOURCE_BYTES:
-                self.refusal = f"too long: at most {SOURCE_BYTES:,} are read"
+            if path.stat().st_size > SOURCE_BYTES:
+                self.refusal = f"too long: at most {SOURCE_BYTES:,} bytes are read"
             else:
-                self.text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+                self.text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             self.refusal = f"line {error.object.count(10, 0, error.start) + 1}: not UTF-8"
         except OSError as error:

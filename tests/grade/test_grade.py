@@ -397,7 +397,7 @@ def test_a_folder_of_students(write, tmp_path):
     [
         (b"x = 1\ny = '\xff'\n", "line 2: not UTF-8"),
         (b"'\xff'\n", "line 1: not UTF-8"),
-        (b"#" * (1 << 19), "at most 262,144 are read"),
+        (b"#" * (1 << 19), "at most 262,144 bytes are read"),
     ],
 )
 def test_a_file_that_is_none_is_told_and_costs_the_grader_nothing(tmp_path, data, says):
