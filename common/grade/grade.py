@@ -184,7 +184,11 @@ class Grader:
             asked = self._tasks(place, target, without_gpu)
             for task, result in isolate.run(asked, without_gpu, self.seconds, self.closing):
                 if result.status == "unjudged" and isinstance(task, messages.Check) and not task.on_gpu:
-                    result = self._compiled(task, result)
+                    # of what the tracer does not know: if it does not compile, Numba says why
+                    targets = catalog.targets(target.said["requires"], ["9.0"])
+                    compiling = messages.Compile(**place, shape=task.shape, architectures=targets)
+                    built = isolate.run([compiling], True, self.seconds, self.closing)
+                    result = next((one for _, one in built if one.status == "crashed"), result)
                 grade.findings += _findings(task, result)
                 if isinstance(result, Counted):
                     grade.notes, grade.figures, grade.places = [*result.notes], dict(result.figures), result.places
@@ -207,13 +211,6 @@ class Grader:
         elif target.floor or target.kind == "step":
             shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
-
-    def _compiled(self, task: messages.Check, result: StepResult) -> StepResult:
-        """Of what the tracer does not know: does it compile? If not, Numba says why."""
-        place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
-        targets = catalog.targets(known()[task.step].said["requires"], ["9.0"])
-        built = isolate.run([messages.Compile(**place, architectures=targets)], True, self.seconds, self.closing)
-        return next((one for _, one in built if one.status == "crashed"), result)
 
     def _timed(self, grade: Grade, target: Exercise, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
