@@ -46,7 +46,7 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     because: dict[str, Name] = {}  # why it is asked for: said where a limit is not kept
     floor: Amount = 0.0  # with a GPU: percent of the floor's rate to reach on the preset
     hints: Annotated[tuple[Name, ...], Meta(min_length=1)]  # three, from a question to nearly the answer
-    answers: dict[str, Name] = {}  # of a prediction: common.grade.answers
+    answers: dict[str, Name] = {}  # of a prediction: common.grade.reading
     slips: dict[str, dict[str, Name]] = {}  # what a common mistake comes to, and what it is
     number: str  # its lesson's and its own, as in 02.3
     lesson: str

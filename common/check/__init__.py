@@ -2,8 +2,7 @@
 
 Module by module:
 
-    run           checks of steps: their tasks, what comes of them, and what became of steps that have not changed
-    compiling     steps compiled, and summaries of their kernels: what is asked for
+    run           steps checked and compiled: their tasks, what comes of them, and verdicts of what has not changed
     tasks         what a child process does to check, to compile and to trace
     loading       a task's file, its operands, and the size at which this card takes a problem
     check         the verdict: launches on operands of several kinds, and what became of each, in words

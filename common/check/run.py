@@ -1,5 +1,5 @@
-"""Checks of steps, in child processes: their tasks, and what comes of them, one outcome for each shape, kept while a
-step's code does not change."""
+"""Steps checked and compiled, in child processes: their tasks, and what comes of them, one outcome for each shape,
+kept while a step's code does not change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -24,7 +23,9 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, plan
 from common.run import isolate, messages
-from common.run.messages import Outcome, Result, StepResult, at
+from common.run.messages import Check, Compile, Outcome, Result, Rival, Show, StepResult, at, place_of
+from common.trace import cost, trace
+from common.trace.messages import Trace
 
 Answered = TypeVar("Answered")
 Told = TypeVar("Told", bound=Result)
@@ -32,6 +33,7 @@ CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
+TRACE_SECONDS = 60.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 MOST_PROCESSES = 4  # for a step's traces: each translates the kernels anew
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
@@ -56,9 +58,10 @@ def check_steps(
 class Checking:
     """The check of steps as :mod:`common.check.plan` has it, or at ``shape``, in child processes.
 
-    ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
-    checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU, or on another than
-    the step requires, each is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes.
+    ``full``: at every shape of the pairwise plan; steps named in ``brief``, at a few. ``file`` stands in the step's
+    place. ``seed``: of drawn shapes and operands. Without a GPU, or on another than the step requires, each is also
+    compiled, unless ``compiled`` is False. What fails at ``enough`` shapes is not tried at the others. ``pool``: for
+    what it starts, after what was submitted before.
 
     Traces and compilations begin at once, on all processors: with a GPU also what it will run, and the kernels of
     ``timed``, steps on presets. The GPU runs a step when asked for it (:meth:`of`). On leaving, what is not done is
@@ -66,28 +69,27 @@ class Checking:
     """
 
     def __init__(
-        self, steps: list[Step], without_gpu: bool, shape: Problem | None = None, file: Path | None = None,
+        self, steps: list[Step], without_gpu: bool, shape: Problem | None = None, file: Path | Rival | None = None,
         seed: int = 0, compiled: bool = True, full: bool = False, brief: Collection[str] = (),
-        timed: Iterable[tuple[Step, str]] = (),
+        timed: Iterable[tuple[Step, str]] = (), enough: int = ENOUGH_WRONG, pool: isolate.Pool | None = None,
     ) -> None:  # fmt: skip
         self._checks: dict[Step, _StepCheck] = {}
         processes = min(MOST_PROCESSES, device.workers() // max(1, len(steps))) or 1
         for step in steps:
-            one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
+            one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file, enough)
             one.lay_out(seed, full, step.name in brief, compiled)
-        self._pool, self._gpu = isolate.Pool(), ThreadPoolExecutor(1)
+        self._pool, self._gpu = pool or isolate.Pool(), ThreadPoolExecutor(1)
         later = _shapes(timed)
         for step, one in self._checks.items():
-            if on_gpu := [task for _, task in one.on_gpu if not _is_large(task)]:
+            if on_gpu := [task for task in one.on_gpu if not _is_large(task)]:
                 shapes = [task.shape for task in on_gpu] + later.pop(step, [])
                 one.compiled = self._begin(step, shapes, file)
-            one.start(self._pool, self._pool.stop, processes)
+            one.start(self._pool, processes)
         self._later = {step: self._begin(step, shapes) for step, shapes in later.items()}
 
-    def _begin(self, step: Step, shapes: list[dict[str, int]], file: Path | None = None) -> Future[Any]:
+    def _begin(self, step: Step, shapes: list[dict[str, int]], file: Path | Rival | None = None) -> Future[Any]:
         """Compile a step's kernels, or those of ``file``, for this GPU."""
-        path, gpu = str(file or step.path), inspect_device()[0]
-        task = messages.Prepare(path=path, ladder=step.ladder, step=step.name, device=gpu, shapes=shapes)
+        task = messages.Prepare(**place_of(step, file), device=inspect_device()[0], shapes=shapes)
         return self._pool.submit(list, isolate.run([task], False, COMPILE_SECONDS, self._pool.stop))
 
     def of(self, steps: list[Step]) -> Iterator[Outcome]:
@@ -132,15 +134,13 @@ def beyond(step: Step) -> str:
     return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
-Line = list[tuple[int, messages.Check | messages.Compile]]  # tasks for one process, with their numbers
+def check_at(step: Step, problem: Problem, file: Path | Rival | None, **more: Any) -> Check:
+    """The check of a step, or of ``file`` in its place, at one shape."""
+    return Check(**at(step, problem, file), precision=step.precision, algorithm=step.algorithm, **more)
 
 
-def _check(step: Step, problem: Problem, file: Path | None, **more: Any) -> messages.Check:
-    return messages.Check(**at(step, problem, file), precision=step.precision, algorithm=step.algorithm, **more)
-
-
-def _is_large(task: messages.Check | messages.Compile) -> bool:
-    return isinstance(task, messages.Check) and task.depth == "large"
+def _is_large(task: Check | Compile) -> bool:
+    return isinstance(task, Check) and task.depth == "large"
 
 
 @dataclass
@@ -151,13 +151,16 @@ class _StepCheck:
     step: Step
     without_gpu: bool
     shape: Problem | None  # the one that was asked for
-    file: Path | None
-    compiling: Line = field(default_factory=list)
-    traces: deque[Line] = field(default_factory=deque)  # in groups
-    on_gpu: Line = field(default_factory=list)
-    running: list[Future[list[tuple[int, Outcome]]]] = field(default_factory=list)
+    file: Path | Rival | None
+    enough: int = ENOUGH_WRONG
+    tasks: list[Check | Compile] = field(default_factory=list)  # all, in the order in which they are told
+    compiling: list[Compile] = field(default_factory=list)
+    traces: deque[list[Check]] = field(default_factory=deque)  # in groups
+    on_gpu: list[Check] = field(default_factory=list)
+    running: list[Future[None]] = field(default_factory=list)
     compiled: Future[Any] | None = None  # ahead, for the GPU
-    hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
+    given_up: threading.Event = field(default_factory=threading.Event)  # it does not compile, or enough is wrong
+    found: dict[int, Outcome] = field(default_factory=dict)  # by the task's identity
 
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
         """Lay out what is done, as :class:`Checking` says: compilations, traces, launches on the GPU."""
@@ -168,72 +171,66 @@ class _StepCheck:
             cases = plan.smoke(step.ladder, gpu, seed)
         else:
             cases = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
-        numbers = itertools.count()
         if compiled and not gpu and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
             variants = [shape] if shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
             targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
-            for one in variants:
-                compiling = messages.Compile(**at(step, one, self.file), architectures=targets)
-                self.compiling.append((next(numbers), compiling))
+            self.compiling = [Compile(**at(step, one, self.file), architectures=targets) for one in variants]
+        self.tasks += self.compiling
         repeats = {"gpu": messages.REPEATS, "traced": 1}  # a trace has no races to catch by repeating
         for group in plan.groups(cases):
-            line: Line = []
-            for case in group:
-                task = _check(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine])
-                (self.on_gpu if task.on_gpu else line).append((next(numbers), task))
-            self.traces += [line] if line else []
-        self.on_gpu.sort(key=lambda one: _is_large(one[1]))
+            tasks = [
+                check_at(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine])
+                for case in group
+            ]
+            self.tasks += tasks
+            self.on_gpu += [task for task in tasks if task.on_gpu]
+            if traced := [task for task in tasks if not task.on_gpu]:
+                self.traces.append(traced)
+        self.on_gpu.sort(key=_is_large)
 
-    def start(self, pool: ThreadPoolExecutor, stop: threading.Event, processes: int) -> None:
+    def start(self, pool: isolate.Pool, processes: int) -> None:
         """Start compilations, and traces in so many ``processes``."""
-        self.running += [pool.submit(self._run, self.compiling, stop)] if self.compiling else []
+        self.running += [pool.submit(self._run, self.compiling, pool.stop)] if self.compiling else []
         for _ in range(min(processes, len(self.traces))):
-            self.running.append(pool.submit(self._run, isolate.shared(self.traces), stop))
+            self.running.append(pool.submit(self._run, isolate.shared(self.traces), pool.stop))
 
     def launch(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
         """Start the GPU's line."""
         self.running += [pool.submit(self._run, self.on_gpu, stop)] if self.on_gpu else []
 
-    def _run(self, line: Iterable[tuple[int, Any]], stop: threading.Event) -> list[tuple[int, Outcome]]:
-        """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
-        if line is self.on_gpu and self.compiled:
-            self.compiled.result()
-        numbers: list[int] = []
+    def _run(self, tasks: Iterable[Any], stop: threading.Event) -> None:
+        """Find what comes of the tasks, until ``stop`` or until here or elsewhere enough is wrong."""
+        ordinary = None
+        if tasks is self.on_gpu:
+            ordinary = sum(not _is_large(task) for task in self.on_gpu)
+            if self.compiled:
+                self.compiled.result()
         outcomes: list[Outcome] = []
-        enough = threading.Event()
-        ordinary = sum(not _is_large(task) for _, task in self.on_gpu) if line is self.on_gpu else None
-
-        def tasks() -> Iterator[Any]:
-            for number, task in line:
-                numbers.append(number)
-                yield task
-
-        results: Iterator[Any] = isolate.run(tasks(), self.without_gpu, CHECK_SECONDS, stop, self.hopeless, enough)
+        results: Iterator[Any] = isolate.run(tasks, self.without_gpu, CHECK_SECONDS, stop, self.given_up)
         for task, result in results:
             beside_gpu = not self.without_gpu and not task.on_gpu
             found = outcome(self.step, task, result, None, self.shape is not None, beside_gpu)
-            if self.shape and isinstance(task, messages.Check) and not task.on_gpu and found.right is not None:
+            if self.shape and isinstance(task, Check) and not task.on_gpu and found.right is not None:
                 found = replace(found, depth=task.depth)
             outcomes.append(found)
-            if isinstance(task, messages.Compile) and not found.fine:
-                self.hopeless.set()
+            self.found[id(task)] = found
             wrong = [one.status for one in outcomes if not one.fine]
-            late = len(outcomes) == ordinary or len(wrong) >= ENOUGH_WRONG
-            unknown = len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes)
-            if (wrong and late) or set(wrong) & {"timed_out", "unusable"} or unknown:
-                enough.set()
-                if line is not self.on_gpu:  # nor need others go on
-                    self.traces.clear()
-        return list(zip(numbers, outcomes, strict=False))
+            late = len(outcomes) == ordinary or len(wrong) >= self.enough or isinstance(task, Compile)
+            if (wrong and late) or set(wrong) & {"timed_out", "unusable"}:
+                self.given_up.set()
+            if len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes):
+                self.traces.clear()
+                break
 
     def outcomes(self) -> list[Outcome]:
         """What came of all lines, one outcome for each shape, as soon as they are done."""
         if self.shape and not self.running:
             said = plan.too_large(self.shape)
             return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
-        numbered = [one for future in self.running for one in future.result()]
-        found = [outcome for _, outcome in sorted(numbered, key=lambda one: one[0])]
+        for future in self.running:
+            future.result()
+        found = [self.found[id(task)] for task in self.tasks if id(task) in self.found]
         return _agreed(self.step, found, self.without_gpu, self.file)
 
 
@@ -242,7 +239,7 @@ def outcome(
 ) -> Outcome:
     """What came of a task of a check: of a compilation, or :func:`judged`."""
     problem = problems.from_shape(step.ladder, result.shape or task.shape)
-    compiled = isinstance(task, messages.Compile)
+    compiled = isinstance(task, Compile)
     result = replace(result, only_compiled=True) if compiled else judged(problem, result, asked, gpu)
     return Outcome.of(step, problem, preset, result)
 
@@ -261,12 +258,12 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     return replace(result, status="wrong", message=None, findings=[finding])
 
 
-def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path | None) -> list[Outcome]:
+def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path | Rival | None) -> list[Outcome]:
     """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else. What
     only a GPU shows is told by a trace as far as it can. Of a shape that was only compiled, nothing is known."""
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not without_gpu and wrong and all(outcome.engine in (None, "gpu") for outcome in wrong):
-        told = retell(_check(step, wrong[0].problem, file), wrong[0].problem, wrong[0])
+        told = retell(check_at(step, wrong[0].problem, file), wrong[0].problem, wrong[0])
         outcomes = [told if outcome is wrong[0] else outcome for outcome in outcomes]
     unsought = None
     if any(one.engine == "gpu" for one in outcomes):  # races and the like were looked for beside it
@@ -279,18 +276,18 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
         order: list[str | None] = [None, "traced", "gpu"]
         known = [one for one in mine if not (one.fine and one.only_compiled)] or mine
         chosen = min(known, key=lambda one: (ranks.get(one.status, 0), order.index(one.engine)))
-        printing = sorted((one for one in mine if one.prints), key=lambda one: one.engine != "traced")
-        engines = list(dict.fromkeys(one.engine for one in mine if one.engine))
-        changes: dict[str, Any] = {"seconds": sum(one.seconds or 0.0 for one in mine), "engines": engines}
-        if printing:
-            changes |= {"printed": printing[0].printed, "prints": printing[0].prints}
-        depth = next((one.depth for one in mine if one.depth), None)
-        merged.append(replace(chosen, depth=depth, unsought=unsought or chosen.unsought, **changes))
+        printing = max(mine, key=lambda one: (bool(one.prints), one.engine == "traced"))
+        merged.append(replace(
+            chosen, seconds=sum(one.seconds or 0.0 for one in mine),
+            engines=list(dict.fromkeys(one.engine for one in mine if one.engine)),
+            depth=next((one.depth for one in mine if one.depth), None), unsought=unsought or chosen.unsought,
+            printed=printing.printed, prints=printing.prints,
+        ))  # fmt: skip
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
     return ran or merged
 
 
-def retell(task: messages.Check, problem: Problem, result: Told) -> Told:
+def retell(task: Check, problem: Problem, result: Told) -> Told:
     """What failed on a GPU, with the faults that a trace has a line for before its own. A typing error, or a launch
     beyond the limits, names its line already; other failures do not."""
     kinds = {fault.kind for fault in result.faults}
@@ -302,8 +299,8 @@ def retell(task: messages.Check, problem: Problem, result: Told) -> Told:
     ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
     found = [one for one in seen.faults if one.line]
     told = {(one.kind, one.line) for one in found}
-    rest = [one for one in result.faults if (one.kind, one.line) not in told]
-    rest = [one for one in rest if not found or one.kind not in _UNPLACED]
+    unplaced = _UNPLACED if found else set()
+    rest = [one for one in result.faults if (one.kind, one.line) not in told and one.kind not in unplaced]
     found = [dataclasses.replace(one, what=f"traced at {small}: {one.what}") for one in found]
     return replace(result, faults=found + rest)
 
@@ -327,14 +324,55 @@ def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: 
     return schema.read(answer.found, kind)
 
 
+# --- compiled, without a GPU ---
+
+
+def compile_steps(
+    steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
+) -> Iterator[Outcome]:
+    """Compile every kernel of each step, without a GPU, for its ladder's preset; or for all that are timed."""
+    tasks, usual = [], [problems.DEFAULT_PRESET[step.ladder] for step in steps]
+    for step, preset in zip(steps, usual, strict=True):
+        # a bench times an experiment on its ladder's default only
+        timed = problems.timed_presets(step.ladder) if every_preset and not step.experiment else []
+        others = {name: problems.preset(name).shape() for name in timed if name != preset}
+        place, targets = at(step, problems.preset(preset)), catalog.targets(step.requires, architectures)
+        tasks.append([Compile(**place, architectures=targets, machine_code=machine_code, others=others)])
+    results = isolate.run_groups(tasks, False, COMPILE_SECONDS, device.workers())
+    for step, preset, (_, result) in zip(steps, usual, results, strict=False):
+        yield Outcome.of(step, problems.preset(preset), preset, result)
+
+
+def summaries(
+    pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: Show | None = None
+) -> Iterator[Outcome]:
+    """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU. With
+    ``show`` each has the ``text`` of that; PTX comes alone. Raises FileNotFoundError without NVIDIA's assembler."""
+    tasks: list[list[Any]] = []
+    for step, preset in pairs:
+        problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
+        tasks.append([messages.Summarise(**at(step, problem, file), architecture=target, show=show)])
+        if not show:
+            tasks.append([Trace(**at(step, trace.reduced(problem), file), seconds=TRACE_SECONDS)])
+    results = isolate.run_groups(tasks, True, COMPILE_SECONDS, device.workers())
+    for step, preset in pairs:
+        _, result = next(results)
+        if result.missing_tool:
+            raise FileNotFoundError(result.message)
+        if not show:
+            traced = next(results)[1].trace
+            figures = cost.traffic(traced) if traced is not None else {}
+            for one in result.cards:
+                one["traffic"] = figures.get(one["kernel"], {})
+        yield Outcome.of(step, problems.preset(preset), preset, result)
+
+
 # --- what became of steps that have not changed since ---
 
 FINDERS = [catalog.ROOT / "common" / "check" / name for name in ("tasks.py", "run.py")]  # what finds outcomes
 # Verdicts of the shipped steps, each right at the whole plan and compiled for all architectures, under a key of its
 # code, its helpers and what finds a verdict; ``check --record`` writes it.
 VERDICTS = catalog.ROOT / "results" / "verdicts.json"
-
-_KEPT = list[tuple[dict[str, int], str | None, StepResult]]  # shape, preset and result of each outcome
 
 
 class Shipped(Struct):
@@ -345,33 +383,26 @@ class Shipped(Struct):
     date: str
 
 
-class Outcomes:
-    """Outcomes of checks, by step; ``conditions`` are what they depend on besides the step's code, the harness's and
-    a small card's limits, such as the engine. With ``fresh`` none is known."""
+def known(steps: list[Step], conditions: object, room_bytes: int = 0) -> dict[str, list[Outcome]]:
+    """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left out.
+    ``conditions``: what they depend on besides the step's code, the harness's and a small card's limits."""
+    found: dict[str, list[Outcome]] = {}
+    for step in steps:
+        entries = cache.get("check", _key(step, conditions), list[tuple[messages.Shape, StepResult]])
+        if entries and not any(0 < (result.needed_bytes or 0) <= room_bytes for _, result in entries):
+            shaped = [(problems.from_shape(step.ladder, shape), result) for shape, result in entries]
+            found[step.name] = [Outcome.of(step, problem, None, result) for problem, result in shaped]
+    return found
 
-    def __init__(self, conditions: object, fresh: bool = False) -> None:
-        self._conditions, self._fresh = conditions, fresh
 
-    def known(self, steps: list[Step], room_bytes: int = 0) -> dict[str, list[Outcome]]:
-        """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left
-        out."""
-        found: dict[str, list[Outcome]] = {}
-        for step in steps:
-            entries = None if self._fresh else cache.get("check", self._key(step), _KEPT)
-            if entries and not any(0 < (result.needed_bytes or 0) <= room_bytes for *_, result in entries):
-                found[step.name] = [
-                    Outcome.of(step, problems.from_shape(step.ladder, shape), preset, result)
-                    for shape, preset, result in entries
-                ]
-        return found
+def keep(outcomes: list[Outcome], conditions: object) -> None:
+    """Keep one step's outcomes, which must be all that there are."""
+    entries = [(one.problem.shape(), StepResult(**one.told())) for one in outcomes]
+    cache.put("check", _key(outcomes[0].step, conditions), entries)
 
-    def keep(self, outcomes: list[Outcome]) -> None:
-        """Keep one step's outcomes, which must be all that there are."""
-        entries = [(o.problem.shape(), o.preset, StepResult(**o.told())) for o in outcomes]
-        cache.put("check", self._key(outcomes[0].step), entries)
 
-    def _key(self, step: Step) -> str:
-        return cache.key([*FINDERS, step.path], self._conditions, step.name, step.ladder, device.small_card())
+def _key(step: Step, conditions: object) -> str:
+    return cache.key([*FINDERS, step.path], conditions, step.name, step.ladder, device.small_card())
 
 
 def shipped(steps: list[Step]) -> dict[str, Shipped]:

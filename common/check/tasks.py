@@ -11,7 +11,6 @@ import io
 import itertools
 import json
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +29,7 @@ from common.explain.faults import Fault
 from common.machine_code import capture, codegen, kernelcache, summaries
 from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
-from common.run import child, messages, stages
+from common.run import child, messages
 from common.run.messages import Finding, Result, StepResult
 from common.trace import trace
 from common.trace.cost import MOST_PRINTED
@@ -39,6 +38,11 @@ from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Tracer
 
 _LONGEST = 200  # characters of a line that a file prints
+# Mistakes that Python names when a kernel is traced.
+_OF_PYTHON = (
+    "allocates", "argument-count", "array-for-number", "unknown-attribute", "unknown-name",
+    "unset-variable",
+)  # fmt: skip
 
 
 def ready() -> None:
@@ -71,7 +75,7 @@ def ready() -> None:
     compile_ = dispatcher.CUDADispatcher.compile
 
     def compiled(self: Any, *args: Any) -> Any:
-        with stages.stage(stages.COMPILE):
+        with child.stage(child.COMPILE):
             return compile_(self, *args)
 
     dispatcher.CUDADispatcher.compile = compiled
@@ -92,20 +96,12 @@ class _Loaded:
 _kept: dict[str, _Loaded] = {}
 
 
-class _Heard(io.StringIO):
-    """What a file prints, which goes on to the log, too: the last words of a process that dies are in it."""
-
-    def write(self, text: str) -> int:
-        sys.stderr.write(text)
-        return super().write(text)
-
-
 @loading.spared
 def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case. The result has what the file prints: its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
-    with contextlib.redirect_stdout(_Heard()) as heard:
+    with contextlib.redirect_stdout(io.StringIO()) as heard:
         file = _kept[key] = _kept.get(key) or _load(task)
         result = _checked(task, file)
     if task.depth == "large":
@@ -129,7 +125,13 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
         verdict = _verdict(task, file, problem)
         found = file.tracer.faults() if file.tracer else []
     except TraceError as error:
-        return _untraced(error, path)
+        # of what the tracer does not know there is no verdict but a GPU's; a mistake is told
+        mistake = isinstance(error, MistakeError)
+        cause = error if mistake else error.__cause__
+        fault = errors.of_error(cause, path) if cause else None
+        if fault and (mistake or fault.kind in _OF_PYTHON):
+            return StepResult(status="crashed", engine="traced", message=fault.what, faults=[fault])
+        return StepResult(status="unjudged", engine="traced", message=str(error))
     again = file.before and not verdict.right and not found and task.depth != "large"
     if again and _verdict(task, _load(task), problem).right:  # in a module of its own
         said = f"right when it is the first shape; here {file.before} came before it, and something is kept"
@@ -143,23 +145,6 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     in_text = [] if verdict.right else faults.of_text(path, problem.input_dtype.kind == "f")
     told = tuple(dict.fromkeys(filter(None, [*in_text, *known])))
     return verdict.result(engine=task.engine, seed=task.seed, faults=told)
-
-
-# Mistakes that Python names when a kernel is traced.
-_OF_PYTHON = (
-    "allocates", "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name",
-    "unset-variable",
-)  # fmt: skip
-
-
-def _untraced(error: Exception, path: Path) -> StepResult:
-    """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
-    mistake = isinstance(error, MistakeError)
-    cause = error if mistake else error.__cause__
-    told = errors.of_error(cause, path) if cause else None
-    if told and (mistake or told.kind in _OF_PYTHON):
-        return StepResult(status="crashed", engine="traced", message=told.what, faults=[told])
-    return StepResult(status="unjudged", engine="traced", message=str(error))
 
 
 def _load(task: messages.Check) -> _Loaded:
@@ -234,9 +219,8 @@ def compile_task(task: messages.Compile) -> StepResult:
     )  # fmt: skip
 
 
-# By kernel and signature, then by architecture: the bytes of the kernel's own shared arrays, the lines in float64,
-# and the machine code, if that was asked for.
-_Built = dict[tuple[int, str], dict[str, tuple[int, list[str], Any]]]
+# By kernel, signature and architecture: the PTX text, and the machine code, if that was asked for.
+_Built = dict[tuple[tuple[int, str], str], tuple[str, Any]]
 
 
 def _kernels(
@@ -250,30 +234,26 @@ def _kernels(
         limits.require_launch(*asked, name.removesuffix("a"), launch.cluster)
     entries: dict[object, Summary] = {}
     for launch in launched:
-        key, dynamic = (id(launch.kernel), str(launch.signature)), launch.dynamic_shared_bytes
-        if key not in built:
-            texts = codegen.ptx(launch, architectures, task.machine_code)
-            built[key] = {name: _compiled(task, launch, name, text) for name, text in texts.items()}
-        for name, (own, float64, code) in built[key].items():
-            limits.require_shared(own, dynamic, name.removesuffix("a"))
+        kernel, dynamic = (id(launch.kernel), str(launch.signature)), launch.dynamic_shared_bytes
+        if (kernel, architectures[0]) not in built:
+            for name, text in codegen.ptx(launch, architectures, task.machine_code).items():
+                with contextlib.suppress(codegen.ToolMissingError) if task.lenient else contextlib.nullcontext():
+                    built[kernel, name] = text, None
+                    if task.machine_code:
+                        built[kernel, name] = text, codegen.machine_code(launch, name, text)
+        for name in architectures:
+            text, code = built[kernel, name]
+            limits.require_shared(codegen.shared_arrays(text), dynamic, name.removesuffix("a"))
             digest = code and code.listing.digest
             told.append([shape, name, digest, launch.grid, launch.block, dynamic, launch.cluster])
-            if (key, name) not in entries:
-                entry = entries[key, name] = {"kernel": launch.name, "architecture": name, "float64": float64}
-                if code is not None:
-                    limits.require_registers(launch.block, code.registers)
-                    entry |= summaries.recorded(launch, code)
+            if (kernel, name) in entries:
+                continue
+            entry = {"kernel": launch.name, "architecture": name, "float64": codegen.float64_arithmetic(text)}
+            if code is not None:
+                limits.require_registers(launch.block, code.registers)
+                entry |= summaries.recorded(launch, code)
+            entries[kernel, name] = entry
     return list(entries.values())
-
-
-def _compiled(task: messages.Compile, launch: codegen.Launch, name: str, text: str) -> tuple[int, list[str], Any]:
-    code = None
-    try:
-        code = codegen.machine_code(launch, name, text) if task.machine_code else None
-    except codegen.ToolMissingError:
-        if not task.lenient:
-            raise
-    return codegen.shared_arrays(text), codegen.float64_arithmetic(text), code
 
 
 def summarise_task(task: messages.Summarise) -> StepResult:

@@ -45,8 +45,8 @@ def check_changed(
     """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all. With
     a GPU, time what it has no current row of, too; those outcomes."""
     card, room = (None, 0) if without_gpu else run.inspect_device()
-    checks = run.Outcomes([[card.name, card.driver] if card else "tracer", recorded], fresh)
-    found = checks.known(steps, room)
+    conditions = [[card.name, card.driver] if card else "tracer", recorded]
+    found = {} if fresh else run.known(steps, conditions, room)
     console.say_kept(len(found), "verdicts")
     rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
     edits.keep(rest)
@@ -63,7 +63,7 @@ def check_changed(
                 yield "check", found[step.name]
             if all(outcome.fine for outcome in found[step.name]):
                 if step in rest:
-                    checks.keep(found[step.name])
+                    run.keep(found[step.name], conditions)
                 if rows:
                     checking.wait(step)
                     yield from rows.take([pair for pair in lacking if pair[0] is step])

@@ -24,7 +24,7 @@ from rich.progress import Progress
 from common.catalog import problems
 from common.catalog.catalog import Step
 from common.check import loading, run
-from common.edit import words
+from common.edit import loop
 from common.report import tables
 from common.run.messages import Outcome
 from common.timing import measuring
@@ -162,7 +162,7 @@ def print_checks(outcomes: list[Outcome], seed: int | None = None, file: Path | 
     if seed is not None:
         tell(f"[dim]random shapes and operands came from seed {seed}: --seed {seed} repeats them[/]")
     say().print(tables.checks(outcomes))
-    tell(*words.printed(outcomes))
+    tell(*loop.printed(outcomes))
     print_complaints(outcomes)
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     for name, one in first.items():
@@ -189,5 +189,5 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
 
 def print_complaints(outcomes: list[Outcome]) -> None:
     """What is wrong and what to look at; what cannot be used goes to standard error."""
-    for outcome, text in words.told(outcomes, min(say().width, _WIDE)):
+    for outcome, text in loop.told(outcomes, min(say().width, _WIDE)):
         (complain if outcome.status in ("refused", "unusable") else tell)(text)

@@ -17,7 +17,7 @@ from common.catalog import catalog, device, exercises, sources, store
 from common.catalog.catalog import Step
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
-from common.edit import history, words
+from common.edit import history
 from common.explain.faults import cut
 from common.grade import grade
 from common.report.table import Cell, Table
@@ -34,7 +34,7 @@ def show_history(options: argparse.Namespace) -> None:
         marks[path.stem, history.sha(sources.shipped(path) or b"")] = "shipped"
         if path.exists():
             marks[path.stem, history.sha(store.read_bytes(path))] = "now"
-    console.say().print(words.events(found, marks))
+    console.say().print(history.table(found, marks))
 
 
 def _file_of(text: str) -> Path:
@@ -48,7 +48,7 @@ def restore(options: argparse.Namespace) -> None:
     path = _file_of(options.step)
     event = history.choose(path, options.version)
     saved = history.put_back(path, history.stored(path.name, event.source), "restored")
-    console.tell(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
+    console.tell(f"{path.stem}: restored as of {history.when(event)} (N {event.number}, {event.source[:8]})")
     if saved and saved != event.source:
         console.tell(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}")
 

@@ -12,7 +12,7 @@ from common.catalog.catalog import Step
 from common.check import plan, run
 from common.commands import arguments, bench, console, edits
 from common.commands.console import RIGHT, UNUSABLE
-from common.edit import loop, words
+from common.edit import loop
 from common.records import records
 from common.report import tables
 from common.run import isolate
@@ -85,12 +85,12 @@ def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threadin
     this = loop.Run(step, preset or catalog.usual_preset(step), without_gpu, stop or threading.Event())
     with closing(this.stages()) as stages:
         for stage in stages:
-            printed = printed or console.tell(*words.printed(stage.outcomes))
+            printed = printed or console.tell(*loop.printed(stage.outcomes))
             if stage.failed:
                 console.print_complaints(stage.failed)
                 console.tell(f"[dim]{stage.seconds:.1f} s[/]")
                 return console.exit_code(stage.failed, asked=True)
-            console.tell(*words.stage(step.name, stage))
+            console.tell(*loop.in_words(step.name, stage))
     if this.verdict == "right":
         return RIGHT
     unfinished, unjudged = "[dim]left unfinished[/]", f"[yellow]{this.verdict}: nothing was judged to be right[/]"

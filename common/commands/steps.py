@@ -7,7 +7,7 @@ import argparse
 from rich.markup import escape
 
 from common.catalog import catalog, device, sources, store
-from common.check import compiling, plan, run
+from common.check import plan, run
 from common.commands import arguments, console, edits
 from common.commands.console import RIGHT
 from common.machine_code import codegen
@@ -58,7 +58,7 @@ def _record_verdicts(options: argparse.Namespace, seed: int) -> int:
     if small := device.small_card():
         raise ValueError(f"--record: verdicts are of {device.USUAL_CARD}, and this one has the limits of {small}")
     found = list(console.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))
-    coming = compiling.compile_steps(steps, codegen.ARCHITECTURES, False)
+    coming = run.compile_steps(steps, codegen.ARCHITECTURES, False)
     outcomes = [*found, *console.progress("compile", coming, steps, console.line)]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
     run.ship({step: [one for one in found if one.step == step] for step in steps if step not in wrong})

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import catalog, limits, problems, store
+from common.catalog import catalog, device, limits, problems, store
 from common.catalog.catalog import Step
-from common.check import compiling, run
+from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND, cut
@@ -154,12 +154,14 @@ def inspect(options: argparse.Namespace) -> int:
         arguments.refuse(options, "--compiler mlir", "cc", "show", "json")
     steps = arguments.one_or_two(options, "inspect")
     pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), named=True)
-    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else compiling.summary_architecture())
+    own = device.compute_capability()
+    usual = own if own in limits.LIMITS else run.CODE_ARCHITECTURE
+    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else usual)
     known = (*limits.LIMITS, "9.0a", "10.0a", "12.0a")  # these with instructions of their own
     if architecture not in known:
         text = f"must be a compute capability such as 9.0: known are {', '.join(known)}"
         raise ValueError(f"--cc {architecture!r}: {text}")
-    coming = compiling.summaries(pairs, architecture, options.file, options.show)
+    coming = run.summaries(pairs, architecture, options.file, options.show)
     outcomes = list(console.progress("compile", coming, pairs))
     found, others = [(o.step.name, card) for o in outcomes for card in o.cards], list[Any]()
     for step, preset in pairs if options.compiler else ():
@@ -190,7 +192,7 @@ def _record_code(options: argparse.Namespace) -> int:
         made = successor.save(successor.steps(), records.RESULTS)
         console.tell(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
         return RIGHT
-    compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
+    compiled = run.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, console.line))
     console.print_complaints(outcomes)
     if code := console.exit_code(outcomes, asked=True):

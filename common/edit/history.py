@@ -9,18 +9,23 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import textwrap
 import time
 from collections import Counter
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
+from rich.markup import escape
+from rich.table import Table
 
 from common.catalog import catalog, schema, store
 from common.catalog.schema import Digest, Name
 
 FOLDER = catalog.ROOT / ".workbook"
+_REASON_WIDTH = 60
 _counter = itertools.count()
 
 
@@ -100,9 +105,9 @@ def choose(path: Path, wanted: str | None) -> Event:
     by_hash = [event for event in known if event.source.startswith(wanted) and len(wanted) >= 4]
     fitting = [event for event in known if wanted == str(event.number)] or by_hash
     if len({event.source for event in fitting}) != 1:
-        numbers, digits = f"a number from 1 to {len(known)}", "a hash's first 4 digits or more"
+        allowed = f"a number from 1 to {len(known)}, or a hash's first 4 digits or more"
         shows = f"as python -m common history {name} shows them"
-        raise ValueError(f"{wanted!r} names no entry of {name}: must be {numbers}, or {digits}, {shows}")
+        raise ValueError(f"{wanted!r} names no entry of {name}: must be {allowed}, {shows}")
     return fitting[-1]
 
 
@@ -114,3 +119,26 @@ def put_back(path: Path, source: bytes, what: str) -> str:
     store.write(path, source)
     add(Event(path.stem, sha(source), what))
     return saved
+
+
+# --- in words ---
+
+
+def table(found: list[Event], marks: dict[tuple[str, str], str]) -> Table:
+    """A row for each event; ``marks``: by step and hash what a version is, such as the one that the file has now."""
+    named = len({event.step for event in found}) > 1
+    table = Table(*["step"] * named, "N", "when", "source", "", "result")
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    for event in found:
+        colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
+        reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
+        what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", escape(event.figure), escape(reason)]
+        mark, result = marks.get((event.step, event.source), ""), ": ".join(filter(None, what))
+        table.add_row(*[event.step] * named, str(event.number), when(event), event.source[:8], mark, result)
+    return table
+
+
+def when(event: Event) -> str:
+    """The event's time on this machine's clock."""
+    return datetime.fromisoformat(event.time.replace("Z", "+00:00")).astimezone().strftime("%m-%d %H:%M")

@@ -1,38 +1,41 @@
 """The edit loop: what became of an edited step, stage by stage, the soonest told first; each run enters the history.
 
-Side by side, in child processes, the file is checked, first at one small shape, compiled, and with a GPU also traced,
-for what a GPU lets pass; then it is timed in turn with the shipped one.
+In child processes the file is compiled and checked at one small shape, then checked as ``check`` does it, then timed
+in turn with the shipped one. Below: what is said of that at the terminal, and of any outcome that is not right.
 """
 
 from __future__ import annotations
 
+import textwrap
 import threading
 import time
-from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from rich.markup import escape
 
 from common.catalog import problems, schema, sources, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
 from common.edit import history
+from common.explain.faults import Fault, cut
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
+from common.records import records
 from common.report import figures
 from common.run import isolate
-from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask, StepResult, at
+from common.run.messages import Check, Compile, Outcome, Pair, Paired, Rival, ShapeTask, StepResult, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
-PROCESSES = 2  # for the traces
 LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
 # Stages: it compiles and is right at one shape; is right at every shape, and sound; what the compiler made of it; how
 # fast it is beside the shipped file.
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
+_SHOWN = 2  # faults of one shape; what follows is mostly a consequence
 
 
 @dataclass(frozen=True)
@@ -77,67 +80,54 @@ class Run:
                     ran += outcomes
                     failed = [outcome for outcome in outcomes if not outcome.fine][:1]
                     stage = Stage(name, failed or outcomes, time.monotonic() - began)
-                    figure = _figure(stage) or figure
-                    if stage.failed:
+                    if not failed and name in (CODE, TIME):
+                        figure = (_machine_code if name == CODE else _time)(outcomes) or figure
+                    if failed:
                         self.verdict, reason = _ended(ran)
-                        yield stage
-                        return
                     yield stage
+                    if failed:
+                        return
             self.verdict, reason = _ended(ran)
         finally:
             history.add(history.Event(self.step.name, copy.parent.name, "run", self.verdict, reason, figure))
 
     def _outcomes(self) -> Generator[tuple[str, list[Outcome]], None, None]:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
+        if not self.without_gpu:
+            run.inspect_device()  # before the GPU is busy: what begins below waits for it
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
-        engine = "traced" if self.without_gpu else "gpu"
-        first = self._check(small, depth="once", seconds=FIRST_SECONDS, engine=engine)
-        cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
-        gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
-        traces = deque(
-            [self._check(case.problem, **case.fields(), repeats=1) for case in group]
-            for group in plan.groups([case for case in cases if case.engine != "gpu"])
-        )
-        failed = threading.Event()  # a trace has: the others need not go on
         # a convolution's filters are unrolled: the smaller one is compiled sooner
-        shapes = [small, full] if self.without_gpu and small.form != "gemm" else [full]
-        how: Any = {"architectures": [run.CODE_ARCHITECTURE], "machine_code": True, "lenient": True}
-        with ThreadPoolExecutor(2 if self.without_gpu else 4) as pool:
-            try:
-                begun = pool.submit(self._ran, [first], self.without_gpu)
-                compiled = [pool.submit(self._ran, [Compile(**self._at(shapes[0]), **how)], False)]
-                traced = [pool.submit(self._ran, isolate.shared(traces), True, failed) for _ in range(PROCESSES)]
-                rest = pool.submit(self._ran, gpu, False)
-                compiled += [pool.submit(self._ran, [Compile(**self._at(one), **how)], False) for one in shapes[1:]]
+        soon = small if self.without_gpu and small.form != "gemm" else full
+        engine = "traced" if self.without_gpu else "gpu"
+        first = run.check_at(self.step, small, self.version, depth="once", seconds=FIRST_SECONDS, engine=engine)
+        with isolate.Pool(stop=self.stop) as pool:
+            code, begun = pool.submit(self._ran, self._compile(soon)), pool.submit(self._ran, first)
+            seed = plan.new_seed()
+            checking = run.Checking(
+                [self.step], self.without_gpu, None, self.version, seed, compiled=False, enough=1, pool=pool
+            )
+            with checking:
+                whole = pool.submit(self._ran, self._compile(full)) if soon != full else code
                 # it may have been traced, and found wrong: that it does not compile is told before that
-                yield FIRST, _results([*(compiled[:1] if self.without_gpu else ()), begun])
-                yield CHECK, _results([rest, *traced])
-                code = _results(compiled)
-                if self.without_gpu or all(outcome.fine for outcome in code):  # else it ran, whatever this one says
-                    yield CODE, [outcome for outcome in code if outcome.problem == full or not outcome.fine]
+                yield FIRST, [*(code.result() if self.without_gpu else []), *begun.result()]
+                yield CHECK, list(checking.of([self.step]))
+                if self.without_gpu or all(one.fine for one in whole.result()):  # else it ran, whatever this one says
+                    yield CODE, whole.result()
                 if not self.without_gpu:
-                    pair = Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
-                    yield TIME, self._ran([pair], False)
-            finally:
-                self.stop.set()  # ends their processes
+                    place = at(self.step, full, self.version)
+                    yield TIME, self._ran(Pair(**place, against=self._rivals(), seconds=run.TIME_SECONDS))
 
-    def _ran(
-        self, tasks: Iterable[ShapeTask[StepResult]], without_gpu: bool, failed: threading.Event | None = None
-    ) -> list[Outcome]:
-        """What came of tasks, until one fails, here or elsewhere (``failed``), or ``stop``; on the GPU with what a
-        trace says of that one."""
+    def _compile(self, problem: Problem) -> Compile:
+        place = at(self.step, problem, self.version)
+        return Compile(**place, architectures=[run.CODE_ARCHITECTURE], machine_code=True, lenient=True)
+
+    def _ran(self, task: ShapeTask[StepResult]) -> list[Outcome]:
+        """What came of a task, on the GPU with what a trace says of it; nothing if it was stopped."""
+        traced = isinstance(task, Check) and not task.on_gpu
         found: list[Outcome] = []
-        failed = failed or threading.Event()
-        results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop, failed)
-        for task, result in results:
-            assert isinstance(task, ShapeTask)
-            beside_gpu = without_gpu and not self.without_gpu
-            found.append(run.outcome(self.step, task, result, self.preset, False, beside_gpu))
-            if not found[-1].fine:
-                failed.set()
-                if isinstance(task, Check) and task.on_gpu:
-                    found[-1] = run.retell(self._check(task.problem), task.problem, found[-1])
-                break
+        for _, result in isolate.run([task], traced, run.CHECK_SECONDS, self.stop):
+            one = run.outcome(self.step, task, result, self.preset, False, False)
+            found.append(run.retell(task, task.problem, one) if isinstance(task, Check) and task.on_gpu else one)
         return found
 
     def _rivals(self) -> dict[str, Rival]:
@@ -150,24 +140,6 @@ class Run:
         copies = [history.keep(text, helper.name) for helper, text in texts.items() if text is not None]
         return {"shipped": Rival(path=str(path), helpers={copy.stem: str(copy) for copy in copies})}
 
-    def _check(self, problem: Problem, **more: Any) -> Check:
-        return Check(**self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more)
-
-    def _at(self, problem: Problem) -> dict[str, Any]:
-        assert self.version is not None
-        place = at(self.step, problem, Path(self.version.path))
-        return {**place, "home": str(self.step.path), "helpers": self.version.helpers}
-
-
-def _results(lines: Iterable[Future[list[Outcome]]]) -> list[Outcome]:
-    """What came of each in turn, up to the first of which something is not fine."""
-    found: list[Outcome] = []
-    for line in lines:
-        found += line.result()
-        if not all(outcome.fine for outcome in found):
-            break
-    return found
-
 
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
     """The verdict of a run, and the reason in one line: those of the first outcome that is not fine, if any."""
@@ -179,29 +151,6 @@ def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
         reasons = [fault.what for fault in told.faults] + told.reasons
         return told.status, next(iter(reasons), "").removeprefix(f"{told.status}: ")
     return "unfinished", ""
-
-
-def heaviest(result: StepResult) -> Kernel | None:
-    """The main one of a compiled result's assembled kernels, if any."""
-    return summaries.main_compiled(schema.read(k, Kernel) for k in result.kernels if "hot" in k)
-
-
-def per_multiply_add(kernel: Kernel) -> str:
-    """``36.0 instructions per multiply-add``, of its multiply loop."""
-    each = HotLoop.recorded(kernel).per_multiply_add() or 0.0
-    return f"{summaries.shown(each)} instructions per multiply-add"
-
-
-def _figure(stage: Stage) -> str:
-    """What a stage measured, for the history."""
-    one = stage.outcomes[0]
-    if stage.name == CODE and (kernel := heaviest(one)):
-        return per_multiply_add(kernel)
-    if stage.name != TIME or one.status != "right":
-        return ""
-    if one.pairs:
-        return f"{one.pairs['shipped'].ratio:.2f}x the shipped version, {one.preset}, {one.gpu}"
-    return f"{figures.milliseconds(one.time.median_ms)} ms, {one.preset}"
 
 
 class Saves:
@@ -235,3 +184,134 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
         found = path.stat()
         return (found.st_mtime_ns, found.st_size, found.st_ino) if found.st_size else None
     return None
+
+
+# --- in words, for the terminal ---
+
+
+def told(outcomes: list[Outcome], width: int = 100) -> list[tuple[Outcome, str]]:
+    """A complaint for each different thing that is wrong, with the outcome that it shows."""
+    groups: dict[tuple[Any, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        if reasons := outcome.reasons:
+            # one cause gives other values at each shape
+            kind = tuple((fault.kind, fault.line) for fault in outcome.faults) or reasons[0].split(":")[0]
+            groups.setdefault((outcome.step.name, outcome.status, kind), []).append(outcome)
+    return [(group[0], complaint(group[0], len(group), width)) for group in groups.values()]
+
+
+def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
+    """What is wrong with a step at a shape (and ``shapes`` - 1 more), at which line, and what to look at."""
+    if outcome.elsewhere:  # at any shape
+        return escape(f"{outcome.step.name} {outcome.message}")
+    more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
+    doing = ", compiled for" if outcome.only_compiled else " at"
+    lines = [f"{outcome.step.name}{doing} {outcome.problem}{more}"]
+    faults, said = outcome.faults[:_SHOWN], outcome.reasons
+    if outcome.status == "crashed" and faults:  # its message gives way to the translation
+        said = [f"{outcome.status}: {faults[0].what}"]
+    lines += [f"  {line}" for line in said]
+    for fault in faults if outcome.status != "refused" else ():  # a refusal is no fault
+        if outcome.status != "unusable" and not any(fault.what in line for line in said):
+            lines += _wrapped(fault.what, "  ", width)
+        lines += _pointer(fault, width)
+    return escape("\n".join(lines))
+
+
+def _pointer(fault: Fault, width: int = 100) -> list[str]:
+    """The fault's line, and what to look at."""
+    lines = [f"    line {fault.line}: {fault.code}"] if fault.line else []
+    return lines + _wrapped(f"look at: {fault.look_at}", "    ", width)
+
+
+def _wrapped(text: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+
+
+def printed(outcomes: list[Outcome]) -> list[str]:
+    """What each step prints at the first shape at which it prints: the first lines, and how many more there are."""
+    lines = []
+    for outcome in {one.step.name: one for one in reversed(outcomes) if one.prints}.values():
+        lines.append(f"{outcome.step.name} prints at {outcome.problem}:")
+        lines += [f"  {cut(line, 200)}" for line in outcome.printed]
+        if more := outcome.prints - len(outcome.printed):
+            lines.append(f"  ... {more} more")
+    return [escape(line) for line in lines]
+
+
+def in_words(step: str, found: Stage) -> list[str]:
+    """One stage of an edited step that did not fail, as lines to print."""
+    outcomes = found.outcomes
+    told_by = {FIRST: _first, CHECK: _checked, CODE: _machine_code, TIME: _time}
+    line = told_by[found.name](outcomes)
+    line = line if found.name in (FIRST, CHECK) else escape(line)
+    lines = [f"{step}: {line}  [dim]{found.seconds:.1f} s[/]"] if line else []
+    unseen = [one for one in outcomes if one.status == "unjudged" and not one.left_out and found.name == CHECK]
+    for one in unseen[:1]:
+        lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(one.message or '')}")
+    warnings = [fault for outcome in outcomes if outcome.status == "right" for fault in outcome.faults]
+    for fault in warnings[:1]:
+        lines += [f"  [yellow]{escape(fault.what)}[/]", *(escape(line) for line in _pointer(fault))]
+    return lines
+
+
+def _first(outcomes: list[Outcome]) -> str:
+    """Whether it compiles, with what it takes, and whether it is right at one shape."""
+    compiled = [outcome for outcome in outcomes if outcome.kernels]
+    declined = [outcome for outcome in outcomes if outcome.status == "refused"]
+    if declined and not compiled:  # so nothing was built
+        return f"[yellow]refused at {declined[-1].problem}[/]: {escape(declined[-1].message or '')}"
+    what = ["compiles"]
+    if kernel := _kernel(compiled[0]) if compiled else None:
+        spilled = f", {kernel.stack_bytes} bytes of stack" if kernel.stack_bytes else ""
+        shared = f", {kernel.shared_bytes} bytes shared" if kernel.shared_bytes else ""
+        takes = f"({kernel.registers} registers{spilled}{shared})"
+        what = [f"compiles for compute capability {kernel.architecture} {takes}"]
+    what += [f"right at {one.problem}" for one in outcomes if one.right and one.status == "right"]
+    return f"[green]{', '.join(what)}[/]"
+
+
+def _checked(outcomes: list[Outcome]) -> str:
+    """At how many shapes it is right, and whether it is sound."""
+    right, refused = (len({str(one.problem) for one in outcomes if one.status == s}) for s in ("right", "refused"))
+    more = f", refused at {refused}" if refused else ""
+    sound = "" if any(one.status == "unjudged" and not one.left_out for one in outcomes) else ", and sound"
+    return f"[green]right at {right} shapes{sound}{more}[/]" if right else f"[yellow]not judged{more}[/]"
+
+
+def _kernel(one: StepResult) -> Kernel | None:
+    """The main one of a compiled result's assembled kernels, if any."""
+    return summaries.main_compiled(schema.read(kernel, Kernel) for kernel in one.kernels if "hot" in kernel)
+
+
+def _machine_code(outcomes: list[Outcome]) -> str:
+    """Instructions for a multiply-add and registers, and what the shipped version needs; nothing if unknown."""
+    one = outcomes[0]
+    if not (kernel := _kernel(one)):
+        return ""
+    shipped = records.main_kernel(records.load_code(), one.step.name)
+    mine, other = (summaries.shown(HotLoop.recorded(each).per_multiply_add() or 0.0) if each else ""
+                   for each in (kernel, shipped))  # fmt: skip
+    beside = f"; the shipped version {other}" if other else ""
+    return f"{mine} instructions per multiply-add, {kernel.registers} registers on {one.preset}{beside}"
+
+
+def _time(outcomes: list[Outcome]) -> str:
+    """How an edited step did in turn with the shipped one."""
+    one = outcomes[0]
+    where = f"on {one.preset}, {one.gpu}"
+    if one.pairs:
+        pair = one.pairs["shipped"]
+        mine, other = (figures.milliseconds(timing.median_ms) for timing in (pair.second, pair.first))
+        return f"{ratio(pair)}: {mine} ms against {other} ms {where}"
+    if one.timing is None:
+        return f"not timed: {one.message}"
+    unknown = "the shipped version is not known: neither git nor .workbook has it"
+    return f"{figures.milliseconds(one.time.median_ms)} ms {where}; {unknown}"
+
+
+def ratio(pair: Paired) -> str:
+    """``1.23x the shipped version (paired, p20-p80 1.21-1.25)``; says so where the two cannot be told apart."""
+    same = abs(pair.ratio - 1) <= pair.ratio * pair.ratio_error
+    note = ", no difference that can be told" if same else ""
+    return f"{pair.ratio:.2f}x the shipped version (paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}{note})"

@@ -33,13 +33,11 @@ LOOK_AT = {
     "returns": "store the value in an array: a kernel returns nothing",
     "launch-form": "the line that starts the kernel: kernel[grid, block](arguments), sizes in whole numbers",
     "no-decorator": "the line above def: @cuda.jit makes a kernel, @cuda.jit(device=True) a function for kernels",
-    "returns-nothing": "the return at the end of this function: launch gets what it returns",
     "array-for-number": "the number of indices: an element takes one number, and an array has an index for each axis",
     "constant-written": "the array: what a kernel takes from its module is constant, arguments can be written",
     "raises": "this line: launch, prepare and workspace may refuse a shape; what a kernel raises, no GPU hears",
     "in-kernel": "the values that this line computes with, for this thread",
     "ends-process": "this line: a step file returns, and neither exits nor interrupts",
-    "died": "this line, and what it calls outside Python: an address that is not its own ends the whole process",
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
     "launch-limits": "what launch asks for: threads of a block, x times y times z, and dynamic shared memory",
     "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
@@ -109,10 +107,6 @@ UNSOUND = {
     "dynamic-overlap": "shared arrays that overlap",
 }
 
-_RACE_OF_ENGINES = (
-    "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
-)
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -145,27 +139,6 @@ class Fault:
 def telling(one: Fault) -> tuple[int, int]:
     """A key that sorts what is unsound as it is told: by kind, and what may follow from another fault after it."""
     return max(one.met - 1, 0), list(UNSOUND).index(one.kind)
-
-
-def of_end(message: str, path: Path) -> Fault | None:
-    """Explain how the process of the step file at ``path`` died; ``message`` has :func:`last_words`."""
-    died = re.search(r"the process died of (\w+)(?:.*[;:] ([\w ]+) in \S+:\d+)?", message)
-    if died is None:
-        return None
-    line = re.search(rf"{re.escape(path.name)}:(\d+)", message)
-    how = f"{died[1]}, {died[2].lower()}" if died[2] and line else died[1]
-    return fault("died", f"the file's process died of {how}", path, int(line[1]) if line else None)
-
-
-def last_words(log: list[str]) -> str:
-    """The last line of a log, and what a crash handler wrote after it: where Python was, innermost first."""
-    fatal = [number for number, line in enumerate(log) if line.startswith("Fatal Python error: ")]
-    if not fatal:
-        return cut(log[-1], 300) if log else ""
-    frames = re.findall(r'^  File ".*?([^/\\"]+)", line (\d+) in ', "\n".join(log[fatal[-1] :]), re.MULTILINE)
-    said = [cut(line, 300) for line in log[: fatal[-1]] if line.strip()][-1:]
-    places = ", ".join(f"{name}:{line}" for name, line in frames[:12])
-    return "; ".join([*said, f"{log[fatal[-1]].partition(': ')[2]} in {places}"])
 
 
 def cut(text: str, most: int = 160) -> str:
@@ -238,8 +211,10 @@ def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the k
 
 def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: str = "") -> Fault:
     """A fault with its line's text, and what to look at for its kind unless that is given."""
-    if kind == "race" and re.search(r" is filled |read by (wgmma|a bulk store)", what):
-        look_at = look_at or _RACE_OF_ENGINES
+    if kind == "race" and not look_at and re.search(r" is filled |read by (wgmma|a bulk store)", what):
+        look_at = (
+            "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
+        )
     return Fault(kind, cut(what, 600), line, cut(line_of(path, line)), look_at or LOOK_AT[kind])
 
 

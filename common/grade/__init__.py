@@ -2,7 +2,6 @@
 
 Module by module:
     grade     the verdict on a file: what is asked of child processes, and what decides; a folder of files, its report
-    answers   predictions: read without running them, and compared
-    frame     what a student may change of an exercise
+    reading   what is read without running it: what a student may change of an exercise, and predictions
     tasks     what exercises limit, how a child process counts it, and how it is said
 """

@@ -29,7 +29,7 @@ from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND, cut
-from common.grade import answers, frame
+from common.grade import reading
 from common.grade.tasks import READS, Count, Counted, known
 from common.records import records
 from common.report.table import Table, markdown
@@ -65,12 +65,10 @@ class Submission:
         self.path, self.student, self.file = path, student, file
         self.text, self.refusal = "", ""
         try:
-            with path.open("rb") as opened:
-                data = opened.read(SOURCE_BYTES + 1)
-            if len(data) > SOURCE_BYTES:
-                self.refusal = f"too long: at most {SOURCE_BYTES:,} are read"
+            if path.stat().st_size > SOURCE_BYTES:
+                self.refusal = f"too long: at most {SOURCE_BYTES:,} bytes are read"
             else:
-                self.text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+                self.text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             self.refusal = f"line {error.object.count(10, 0, error.start) + 1}: not UTF-8"
         except OSError as error:
@@ -141,7 +139,7 @@ class Grader:
             elif file.refusal:
                 grade.add("unusable", f"{grade.file}: {file.refusal}")
             elif grade.kind == "predict":
-                grade.findings, grade.notes = answers.predicted(target, file.text)
+                grade.findings, grade.notes = reading.predicted(target, file.text)
             else:
                 self._judge(grade, file, target)
         except Exception as error:  # one file must not cost the verdicts on others
@@ -154,7 +152,7 @@ class Grader:
 
     def _judge(self, grade: Grade, file: Submission, target: Exercise) -> None:
         """Run a kernel's file, unless there is no use for what it has, and hold it against its exercise."""
-        if strange := frame.foreign(file.text, target.solution, grade.kind not in READS):
+        if strange := reading.foreign(file.text, target.solution, grade.kind not in READS):
             grade.add("language", f"{'; '.join(strange)}: there is no use for it here, so the file was not run")
         else:
             with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
@@ -164,9 +162,9 @@ class Grader:
         if target.floor and self.gpu is None:
             asked = f"{target.floor:g} percent of the floor's rate on {target.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is required, too")
-        if grade.findings and (blank := frame.unfilled(file.text)):
+        if grade.findings and (blank := reading.unfilled(file.text)):
             grade.findings.insert(0, Finding("unsolved", blank))
-        if departure := frame.departure(target, file.text):
+        if departure := reading.departure(target, file.text):
             grade.add("frame", departure)
         if not grade.findings and sources.code_hash(file.text) == sources.code_hash(target.solution):
             grade.notes.append("the same code as the solution, which is fine")
@@ -186,7 +184,11 @@ class Grader:
             asked = self._tasks(place, target, without_gpu)
             for task, result in isolate.run(asked, without_gpu, self.seconds, self.closing):
                 if result.status == "unjudged" and isinstance(task, messages.Check) and not task.on_gpu:
-                    result = self._compiled(task, result)
+                    # of what the tracer does not know: if it does not compile, Numba says why
+                    targets = catalog.targets(target.said["requires"], ["9.0"])
+                    compiling = messages.Compile(**place, shape=task.shape, architectures=targets)
+                    built = isolate.run([compiling], True, self.seconds, self.closing)
+                    result = next((one for _, one in built if one.status == "crashed"), result)
                 grade.findings += _findings(task, result)
                 if isinstance(result, Counted):
                     grade.notes, grade.figures, grade.places = [*result.notes], dict(result.figures), result.places
@@ -209,13 +211,6 @@ class Grader:
         elif target.floor or target.kind == "step":
             shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
-
-    def _compiled(self, task: messages.Check, result: StepResult) -> StepResult:
-        """Of what the tracer does not know: does it compile? If not, Numba says why."""
-        place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
-        targets = catalog.targets(known()[task.step].said["requires"], ["9.0"])
-        built = isolate.run([messages.Compile(**place, architectures=targets)], True, self.seconds, self.closing)
-        return next((one for _, one in built if one.status == "crashed"), result)
 
     def _timed(self, grade: Grade, target: Exercise, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""

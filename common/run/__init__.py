@@ -3,7 +3,6 @@
 Module by module:
 
     isolate       starts and ends child processes, and hands them tasks; the one that owns the GPU
-    child         what a child process does: tasks, one by one
-    stages        which stage of its work a process is at, and what it may take: memory, time by stage
+    child         what a child process does: tasks, one by one, each in its time, stage by stage
     messages      what a child process can be asked, and what it answers
 """

@@ -31,20 +31,17 @@ from msgspec.structs import replace
 
 from common.catalog import catalog, device
 from common.explain import faults
-from common.run import child, stages
-from common.run.child import path_of
+from common.run import child
 from common.run.messages import Found, Result, ShapeTask, Task, typed
 
-START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
-SILENT = 10  # times a task's limit, of the clock, that a child may be silent
+START_SECONDS = 120.0  # of the clock, that a child may be silent at least, such as when it starts
+SILENT = 10  # times a task's limit, if that is more
 FILE_BYTES = 2 << 30
 # macOS's libraries take no fork; and the fork server's socket lies in TMPDIR, with a path of at most 107 bytes
 _SHORT = len(os.fsencode(tempfile.gettempdir())) <= 75
 METHOD = "forkserver" if sys.platform.startswith("linux") and _SHORT else "spawn"
 POLL_SECONDS, END_SECONDS = 0.05, 5.0
 _MOST_BYTES, _LAST_WORDS = 1 << 30, 1 << 14  # of a result, and bytes of a log
-
-Stopped = Callable[[], bool]
 
 _closed = threading.Event()  # when set nothing is started
 _lock = threading.RLock()  # of the standard library's processes, which are for one thread
@@ -53,9 +50,9 @@ _lock = threading.RLock()  # of the standard library's processes, which are for 
 class Pool(ThreadPoolExecutor):
     """Threads that each wait for a child process. On leaving, ``stop`` is set, and what has not begun is given up."""
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, stop: threading.Event | None = None) -> None:
         super().__init__(min(workers or device.workers(), device.workers()))
-        self.stop = threading.Event()
+        self.stop = stop or threading.Event()
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()
@@ -77,11 +74,10 @@ def run(
     """Run tasks in order, yielding each result before the next task is asked for, until one of ``stops`` is set: in
     one child process, or in the owner of the GPU if they touch it.
 
-    A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
-    than ``seconds`` (or its own) of its own time (:mod:`common.run.stages`): timed_out if the file's kernel or other
-    code ran so long, else unjudged. The rest go on in a fresh process, but those of a file that timed out are not
-    tried. Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine cannot
-    tell), unusable (not a step file).
+    A task that ends its process is crashed; one that takes longer than ``seconds`` (or its own) of its own time
+    (:mod:`common.run.child`) is timed_out if the file's kernel or other code ran so long, else unjudged. The rest go
+    on in a fresh process, but those of a file that timed out are not tried. Other statuses: right, wrong, refused
+    (the step does not take this shape), unjudged (this machine cannot tell), unusable (not a step file).
     """
 
     def stopped() -> bool:
@@ -93,7 +89,7 @@ def run(
         for task in tasks:
             if stopped():
                 return
-            path, timed = path_of(task), replace(task, seconds=task.seconds or seconds)
+            path, timed = task.path, replace(task, seconds=task.seconds or seconds)
             if path in untried and not task.alone:
                 message = f"not tried: it gave no result in time{untried[path]}"
                 yield task, typed(task, Result(status="timed_out", message=message))
@@ -107,9 +103,6 @@ def run(
                 return
             if path and found.status == "timed_out" and not task.alone:
                 untried[path] = f" at {task.problem}" if isinstance(task, ShapeTask) else ""
-            if path and found.status == "crashed" and not found.faults:
-                ended = faults.of_end(str(found.message), Path(path))
-                found = replace(found, faults=[ended] if ended else [])
             yield task, replace(found, fatal=False)
     finally:
         if own:
@@ -140,11 +133,9 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
                 stdout=output, stderr=output, start_new_session=os.name == "posix",
             )  # fmt: skip
             try:
-                deadline = time.monotonic() + seconds
-                while tool.poll() is None:
-                    if time.monotonic() > deadline or _closed.is_set():
-                        raise TimeoutError(f"{Path(command[0]).name} was not done within {seconds:.0f} s")
-                    time.sleep(POLL_SECONDS)
+                tool.wait(seconds)
+            except subprocess.TimeoutExpired:
+                raise TimeoutError(f"{Path(command[0]).name} was not done within {seconds:.0f} s") from None
             finally:
                 child.end_group(tool.pid)
                 tool.kill()
@@ -214,7 +205,7 @@ class Child:
         self.over = False  # it does no more tasks
         self.code: object = None  # what it may have loaded
         self.doubtful = ""  # the file that it failed with last
-        self._ready = False
+        self.stage = "start of the process"  # that it is at
         self._ending = threading.Lock()
         self.line, theirs = multiprocessing.Pipe()
         environment = _environment_of(without_gpu, self.folder)
@@ -236,41 +227,34 @@ class Child:
     def waits(self) -> bool:
         return not self.over and not connection.wait([self.process.sentinel], 0.0)
 
-    def do(self, task: Task[Found], stopped: Stopped) -> Found | None:
-        """What comes of a task, whose ``seconds`` are its limit; None if ``stopped``."""
-        answer = self._followed(task, stopped)
+    def do(self, task: Task[Found], stopped: Callable[[], bool]) -> Found | None:
+        """What comes of a task, whose ``seconds`` are its limit; None if ``stopped``. The child keeps limits itself,
+        and gives signs that it does; or it is given up."""
+        assert task.seconds is not None
+        with contextlib.suppress(OSError):  # one that has ended is told by its end
+            self.line.send_bytes(pickle.dumps(task))
+        answer: Result | dict[str, Any] | None = None
+        sign, most = time.monotonic(), max(START_SECONDS, SILENT * task.seconds)
+        while answer is None and not stopped():
+            if connection.wait([self.line, self.process.sentinel], POLL_SECONDS):
+                try:
+                    told = _parsed(self.line.recv_bytes(_MOST_BYTES)) if self.line.poll() else None
+                except (EOFError, OSError):
+                    told = None
+                if told is None:
+                    answer = self._dead()
+                elif isinstance(result := told.get("result"), dict) and "status" in result:
+                    answer = result
+                elif "at" in told:
+                    self.stage, sign = str(told["at"]), time.monotonic()
+            if answer is None and time.monotonic() - sign > most:
+                answer = child.silent(self.stage)
+        self.stage = ""
         result = None if answer is None else typed(task, answer)
         if result is None or result.fatal:
             self.end()
             return None if stopped() else result  # it may have been killed
         return result
-
-    def _followed(self, task: Task[Result], stopped: Stopped) -> Result | dict[str, Any] | None:
-        """What the child answers. It keeps the limits itself and gives signs that it does; or it is given up."""
-        assert task.seconds is not None
-        with contextlib.suppress(OSError):  # one that has ended is told by its end
-            self.line.send_bytes(pickle.dumps(task))
-        stage, sign = "", time.monotonic()
-        while not stopped():
-            if connection.wait([self.line, self.process.sentinel], POLL_SECONDS):
-                try:
-                    if not self.line.poll():
-                        return self._dead()
-                    answer = _parsed(self.line.recv_bytes(_MOST_BYTES))
-                except (EOFError, OSError):
-                    return self._dead()
-                result = answer.get("result")
-                if isinstance(result, dict) and "status" in result:
-                    return result
-                if "at" in answer:
-                    self._ready, stage, sign = True, str(answer["at"]), time.monotonic()
-            waited = time.monotonic() - sign
-            if not self._ready and waited > START_SECONDS:
-                message = f"the process was not there within {START_SECONDS:.0f} s"
-                return Result(status="unjudged", message=message, late=True, fatal=True)
-            if self._ready and waited > SILENT * task.seconds:
-                return stages.silent(stage)
-        return None
 
     def _dead(self) -> Result:
         """What came of the task that a process ended with, or closed its line; with the last line of its log."""
@@ -287,7 +271,7 @@ class Child:
         with contextlib.suppress(OSError), log.open("rb") as file:  # it may have ended before it wrote one
             file.seek(max(0, log.stat().st_size - _LAST_WORDS))
             if text := file.read().decode(errors="replace").strip().splitlines():
-                how += f"; its last words: {faults.last_words(text)}"
+                how += f"; its last words: {faults.cut(text[-1], 300)}"
         return Result(status="crashed", message=how, fatal=True)
 
     def kill(self) -> None:
@@ -311,7 +295,7 @@ class Child:
             _living.discard(self)
 
 
-def _started(without_gpu: bool, stopped: Stopped) -> Child | None:
+def _started(without_gpu: bool, stopped: Callable[[], bool]) -> Child | None:
     """A new child; None if ``stopped`` while it is started."""
     try:
         return Child(without_gpu)
@@ -367,12 +351,12 @@ _gpu_lock = threading.RLock()  # whoever holds it has the GPU
 _owner: Child | None = None
 
 
-def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
+def _on_gpu(task: Task[Found], stopped: Callable[[], bool]) -> Found | None:
     global _owner
     with _gpu_lock:
         if stopped():
             return None
-        path, owner, code = path_of(task), _owner, _code()
+        path, owner, code = task.path, _owner, _code()
         if owner is None or not owner.waits or owner.doubtful not in ("", path) or owner.code != code:
             cool()
             _owner = owner = _started(False, stopped)

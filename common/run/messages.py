@@ -30,6 +30,7 @@ MAX_SECONDS = 1.5  # that launches are repeated for, to time them
 Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out"]
 Engine = Literal["traced", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
+Show = Literal["ptx", "sass"]
 Tile = dict[str, int | bool]  # values by the names of a step's tile constants
 Shape = dict[str, int]  # extents by name, as :meth:`common.catalog.problems.Problem.shape` gives them
 
@@ -187,8 +188,9 @@ _ON_GPU = ("timing.", "check.maps")  # kinds of tasks that the process that owns
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with a result of type ``Found``."""
 
+    path: str = ""  # of the file that it is on, if on one
     alone: bool = False  # what becomes of it is no sign for the other tasks of its file
-    seconds: float | None = None  # its own limit for a stage (common.run.stages); None: that of whoever runs it
+    seconds: float | None = None  # its own limit for a stage (common.run.child); None: that of whoever runs it
     within: float | None = None  # and for all together
 
     @property
@@ -221,10 +223,16 @@ class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
         return problems.from_shape(self.ladder, self.shape)
 
 
-def at(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]:
+def place_of(step: Step, file: Path | Rival | None = None) -> dict[str, Any]:
+    """The fields of a :class:`FileTask`: a step, or ``file`` in its place, which has helpers of its own if a
+    :class:`Rival`, and takes the step's path for its own."""
+    own = {"path": file.path, "home": str(step.path), "helpers": file.helpers} if isinstance(file, Rival) else {}
+    return {"path": str(file or step.path), "ladder": step.ladder, "step": step.name, **own}
+
+
+def at(step: Step, problem: Problem, file: Path | Rival | None = None) -> dict[str, Any]:
     """The fields of a :class:`ShapeTask`: a step, or ``file`` in its place, at one shape."""
-    path = str(file or step.path)
-    return {"path": path, "ladder": step.ladder, "step": step.name, "shape": problem.shape()}
+    return {**place_of(step, file), "shape": problem.shape()}
 
 
 def typed(task: Task[Found], result: object) -> Found:
@@ -317,7 +325,7 @@ class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.sum
     """What is said of every kernel of a file?"""
 
     architecture: str  # the compute capability, ``9.0``
-    show: Literal["ptx", "sass"] | None = None  # the text to show besides
+    show: Show | None = None  # the text to show besides
 
 
 class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):

@@ -17,7 +17,7 @@ import numpy as np
 
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
-from common.run import stages
+from common.run import child
 from common.trace import races, values, views
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
@@ -101,7 +101,7 @@ class Executor(State):
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
         work = partial(self.main.invoke, self, 0, tuple(arguments), {})
-        stages.advance()
+        child.advance()
         with np.errstate(all="ignore"), self._placed():
             for own in reversed(groups) if self.reversed else groups:
                 self.begin((own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1))
@@ -118,7 +118,7 @@ class Executor(State):
                     work()
                 races.end(self)
                 views.note_unwritten(self)
-                stages.advance()
+                child.advance()
 
     @contextmanager
     def _placed(self) -> Iterator[None]:

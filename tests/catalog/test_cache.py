@@ -20,7 +20,7 @@ def own_folder(monkeypatch, tmp_path):
 
 
 KEYS = {
-    "check": lambda: run.Outcomes("tracer")._key(NAIVE),
+    "check": lambda: run._key(NAIVE, "tracer"),
     "chart": lambda: pages._key(Draw("code", "machine-code.json")),
 }
 

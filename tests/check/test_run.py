@@ -12,11 +12,11 @@ from processes import shown
 from sampling import one_of_each, some_days
 
 from common.catalog import catalog, device, problems
-from common.check import check, compiling, loading, plan, run
+from common.check import check, loading, plan, run
 from common.cli import main
 from common.commands import console
 from common.commands.console import RIGHT
-from common.edit import loop, words
+from common.edit import loop
 from common.records import records
 from common.report import tables
 from common.run import isolate
@@ -51,14 +51,14 @@ def test_processes_share_the_traces_and_two_that_follow_each_other_stay_together
     cases = plan.cases(ladder, False, 3)
     check = run._StepCheck(next(one for one in catalog.everything() if one.ladder == ladder), True, None, None)
     check.lay_out(3, False, False, compiled=False)
-    numbered = dict(one for group in check.traces for one in group)
-    assert [*numbered] == [*range(len(cases))]
-    assert [task.problem for task in numbered.values()] == [case.problem for case in cases]
+    assert check.tasks == [task for group in check.traces for task in group]
+    assert [task.problem for task in check.tasks] == [case.problem for case in cases]
+    numbers = {id(task): number for number, task in enumerate(check.tasks)}
     takers = [isolate.shared(check.traces) for _ in range(2)]
     taken = [[], []]
-    for turn in range(2 * len(numbered)):
-        taken[turn % 2] += [number for number, _ in islice(takers[turn % 2], 1)]
-    assert sorted(taken[0] + taken[1]) == [*numbered]
+    for turn in range(2 * len(cases)):
+        taken[turn % 2] += [numbers[id(task)] for task in islice(takers[turn % 2], 1)]
+    assert sorted(taken[0] + taken[1]) == [*range(len(cases))]
     assert min(map(len, taken)) > 10
     followers = [number for number, case in enumerate(cases) if case.follows]
     assert followers
@@ -148,7 +148,7 @@ def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
 def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
     step, tasks = of_hopper
     steps = [replace(step, requires=requires) for requires in ("8.0", "9.0a", "12.0a", None)]
-    list(compiling.compile_steps(steps, ("7.5", "8.0", "9.0", "10.0"), False))
+    list(run.compile_steps(steps, ("7.5", "8.0", "9.0", "10.0"), False))
     assert sorted(task.architectures for task in tasks) == [
         ["12.0a"], ["7.5", "8.0", "9.0", "10.0"], ["8.0", "9.0", "10.0"], ["9.0a"],
     ]  # fmt: skip
@@ -196,7 +196,7 @@ def test_the_largest_shapes_come_last_and_hold_nothing_back_where_there_is_no_ro
     left = [outcome for outcome in outcomes if outcome.left_out]
     assert len(left) == 6
     assert all(outcome.fine for outcome in outcomes)
-    assert words.told(outcomes) == []
+    assert loop.told(outcomes) == []
     assert console.exit_code(outcomes, asked=False) == RIGHT
     assert console.exit_code(left, asked=True) != RIGHT  # nothing was shown
     console.say_left_out(outcomes)
@@ -380,6 +380,6 @@ def test_the_table_names_why():
 
 def test_the_edit_loop_does_not_call_it_sound():
     for result, sound in ((SEEN, True), (UNJUDGED, False)):
-        lines = " ".join(words.stage("gemm_naive", loop.Stage(loop.CHECK, outcomes(result), 1.0)))
+        lines = " ".join(loop.in_words("gemm_naive", loop.Stage(loop.CHECK, outcomes(result), 1.0)))
         assert ("and sound" in lines) == sound
         assert ("was not judged whole" in lines) != sound

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
-from common.check import compiling, run
+from common.check import run
 from common.commands import arguments, bench, changed, console, edits, lessons, parts
 from common.edit import history
 from common.grade import grade
@@ -225,9 +225,9 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "measure_device", (CARD, Ceilings(copy_gbs=1.0, fma_gflops=1.0)))
     note(run, "inspect_device", (CARD, 2**30))
     note(measuring, "time_steps", nothing)
-    note(compiling, "compile_steps", compiled)
+    note(run, "compile_steps", compiled)
     note(records, "record_code")
-    note(compiling, "summaries", nothing)
+    note(run, "summaries", nothing)
     note(measuring, "tunables", ({"PAD": [0, 1, 2]}, {"PAD": 1}))
     note(measuring, "sweep", nothing)
 
@@ -266,8 +266,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
     note(bench, "measure_rows", [])
-    for owner, name in ((grade, "Grader"), (run, "Outcomes")):
-        stand_in(monkeypatch, seen, owner, name)
+    stand_in(monkeypatch, seen, grade, "Grader")
 
     def ask(text):
         places = {"file": tmp_path / "mine.py", "class": tmp_path / "class", "out": tmp_path / "out"}
@@ -346,7 +345,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
 
 def test_nothing_is_recorded_if_not_all_compiles_and_that_is_said(ask, monkeypatch):
     wrong = Outcome(step=catalog.find("gemm_naive"), problem=SMALL, status="crashed", message="no")
-    monkeypatch.setattr(compiling, "compile_steps", lambda *_, **__: iter([wrong]))
+    monkeypatch.setattr(run, "compile_steps", lambda *_, **__: iter([wrong]))
     seen = ask("inspect gemm_naive --record")
     assert seen.code == 1
     assert "record_code" not in seen.asked

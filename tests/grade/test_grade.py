@@ -397,7 +397,7 @@ def test_a_folder_of_students(write, tmp_path):
     [
         (b"x = 1\ny = '\xff'\n", "line 2: not UTF-8"),
         (b"'\xff'\n", "line 1: not UTF-8"),
-        (b"#" * (1 << 19), "at most 262,144 are read"),
+        (b"#" * (1 << 19), "at most 262,144 bytes are read"),
     ],
 )
 def test_a_file_that_is_none_is_told_and_costs_the_grader_nothing(tmp_path, data, says):
@@ -425,7 +425,7 @@ def test_a_file_is_read_before_any_runs(write):
 
 
 def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
-    monkeypatch.setattr(grade.answers, "predicted", lambda *_: 1 // 0)
+    monkeypatch.setattr(grade.reading, "predicted", lambda *_: 1 // 0)
     (reason,) = graded(write, "predict_tiles", "").reasons
     assert reason.startswith("unjudged: cannot be judged: the grader failed with ZeroDivisionError")
 

@@ -8,7 +8,7 @@ import pytest
 import texts
 
 from common.catalog import catalog
-from common.check import compiling
+from common.check import run
 from lessons.toolkit import maps
 from lessons.toolkit.memory import aligned
 
@@ -31,10 +31,10 @@ def scratch(tmp_path):
 
 def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
     step = catalog._header(scratch())
-    (outcome,) = compiling.compile_steps([step], ["9.0"], True)
+    (outcome,) = run.compile_steps([step], ["9.0"], True)
     assert outcome.status == "right", outcome.reasons
     assert [kernel["architecture"] for kernel in outcome.kernels] == ["9.0a"]
-    ((card,),) = (one.cards for one in compiling.summaries([(step, "hgemm-4096")], "9.0"))
+    ((card,),) = (one.cards for one in run.summaries([(step, "hgemm-4096")], "9.0"))
     assert (card["kernel"], card["architecture"]) == ("product", "9.0a")
 
 

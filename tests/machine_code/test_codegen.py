@@ -10,7 +10,7 @@ from processes import python
 from sampling import one_of_each, some_days
 
 from common.catalog import catalog, device, lessontext, problems, schema, sources
-from common.check import compiling, run
+from common.check import run
 from common.machine_code import codegen
 from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate
@@ -155,12 +155,12 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
         catalog.targets(step.requires, codegen.ARCHITECTURES) == catalog.targets(step.requires, ["12.0"]) == ["9.0a"]
     )
     assert [name for name in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(name)] == ["9.0", "9.0a"]
-    (outcome,) = compiling.compile_steps([step], codegen.ARCHITECTURES, True)
+    (outcome,) = run.compile_steps([step], codegen.ARCHITECTURES, True)
     assert outcome.status == "right", outcome.reasons
     (kernel,) = outcome.kernels
     assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
     assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
-    ((card,),) = (one.cards for one in compiling.summaries([(step, "tiny-hgemm")], "9.0"))
+    ((card,),) = (one.cards for one in run.summaries([(step, "tiny-hgemm")], "9.0"))
     assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
 
 

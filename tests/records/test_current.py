@@ -235,12 +235,11 @@ def outcomes(step, status="right"):
 
 def test_verdicts_are_known_until_the_code_changes(steps, write):
     for step in steps:
-        run.Outcomes("tracer").keep(outcomes(step))
-    assert run.Outcomes("tracer").known(steps) == {s.name: outcomes(s) for s in steps}
+        run.keep(outcomes(step), "tracer")
+    assert run.known(steps, "tracer") == {s.name: outcomes(s) for s in steps}
     write("lessons/toolkit/aid.py", "SIZE = 8\n")
-    assert list(run.Outcomes("tracer").known(steps)) == ["gemm_plain"]
-    assert run.Outcomes("another engine").known(steps) == {}
-    assert run.Outcomes("tracer", fresh=True).known(steps) == {}
+    assert list(run.known(steps, "tracer")) == ["gemm_plain"]
+    assert run.known(steps, "another engine") == {}
 
 
 def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):

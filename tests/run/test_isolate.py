@@ -334,6 +334,7 @@ def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
 def test_one_operation_without_an_end_is_ended_from_outside(task, monkeypatch):
     """It holds the interpreter, so that no thread of its process can tell."""
     monkeypatch.setattr(isolate, "SILENT", 3)
+    monkeypatch.setattr(isolate, "START_SECONDS", 10.0)
     (result,) = run([task("hangs", "digits = 7 ** (10 ** 9)\n" + GOOD)], seconds=1.0)
     assert result.status == "timed_out"
     assert result.message == "no sign of life: one operation that does not end?"
