@@ -30,7 +30,7 @@ _COMMANDS = {
     "all": (changed.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
     "diff": (steps.diff, "show what differs between two steps, docstrings left out", "old new?"),
     "ship": (steps.ship, "declare helpers and exercises, as they are, the shipped ones (for maintainers)", ""),
-    "inspect": (tracing.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",
+    "inspect": (steps.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",
                 "steps --file --json --problem --cc --ptx --sass --compiler --record"),
     "trace": (tracing.trace_steps, "run one block on the CPU and report every access to memory, line by line",
               "steps --file --json --shape --block --html --agree"),

@@ -1,4 +1,4 @@
-"""What kernels do with memory, those of a step (``trace``) or of any program (``run``), and became (``inspect``)."""
+"""What kernels do with memory, those of a step (``trace``) or of any program (``run``)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import Any
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import catalog, device, limits, problems, store
+from common.catalog import problems, store
 from common.catalog.catalog import Step
-from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND, cut
-from common.machine_code import successor
 from common.records import records
 from common.report import traces
 from common.run import isolate
@@ -145,58 +143,3 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
         lines.append(f"[green]No fault[/] {text}.")
     result = {"status": status, "faults": [told for _, told in faults], "unknown": unknown, "notes": notes}
     return code, {**result, "kernels": found.kernels}, lines
-
-
-def inspect(options: argparse.Namespace) -> int:
-    if options.record:
-        return _record_code(options)
-    if options.compiler:
-        arguments.refuse(options, "--compiler mlir", "cc", "show", "json")
-    steps = arguments.one_or_two(options, "inspect")
-    pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), named=True)
-    own = device.compute_capability()
-    usual = own if own in limits.LIMITS else run.CODE_ARCHITECTURE
-    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else usual)
-    known = (*limits.LIMITS, "9.0a", "10.0a", "12.0a")  # these with instructions of their own
-    if architecture not in known:
-        text = f"must be a compute capability such as 9.0: known are {', '.join(known)}"
-        raise ValueError(f"--cc {architecture!r}: {text}")
-    coming = run.summaries(pairs, architecture, options.file, options.show)
-    outcomes = list(console.progress("compile", coming, pairs))
-    found, others = [(o.step.name, card) for o in outcomes for card in o.cards], list[Any]()
-    for step, preset in pairs if options.compiler else ():
-        cards = run.ask(step.name, successor.compiled, step, preset, options.file, on_gpu=False)
-        others += [(f"{step.name} by {successor.PACKAGE}", card) for card in cards]
-    if options.json:
-        results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
-        console.print_json({"architecture": architecture, "results": results})
-    elif options.show:
-        for name, card in found:
-            text = card["text"]
-            print(f"// {traces.title(name, card)}, compute capability {architecture}")
-            print(text if isinstance(text, str) else "\n".join(traces.whole(text)))
-    elif both := found + others:
-        console.say().print(traces.side_by_side(both), *(traces.by_line(*one) for one in others or found))
-    for outcome in outcomes:
-        for reason in outcome.reasons:
-            console.blame(f"{outcome.step.name}: {reason}")
-    return console.exit_code(outcomes, asked=True)
-
-
-def _record_code(options: argparse.Namespace) -> int:
-    """Compile steps for one architecture at every preset, and write their machine code's record if all compile; with
-    ``--compiler`` what the successor makes of all."""
-    arguments.refuse(options, "--record", "cc", "file", "problem", "show", "json")
-    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
-    if options.compiler:
-        made = successor.save(successor.steps(), records.RESULTS)
-        console.tell(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
-        return RIGHT
-    compiled = run.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
-    outcomes = list(console.progress("compile", compiled, steps, console.line))
-    console.print_complaints(outcomes)
-    if code := console.exit_code(outcomes, asked=True):
-        console.warn("nothing is recorded: not everything compiles")
-    else:
-        records.record_code(outcomes)
-    return code
