@@ -58,10 +58,10 @@ def check_steps(
 class Checking:
     """The check of steps as :mod:`common.check.plan` has it, or at ``shape``, in child processes.
 
-    ``full``: at every shape of the pairwise plan; steps named in ``brief``, at a few. ``file`` stands in the step's
-    place. ``seed``: of drawn shapes and operands. Without a GPU, or on another than the step requires, each is also
-    compiled, unless ``compiled`` is False. What fails at ``enough`` shapes is not tried at the others. ``pool``: for
-    what it starts, after what was submitted before.
+    ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
+    checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU, or on another than
+    the step requires, each is also compiled, unless ``compiled`` is False. What fails at ``enough`` shapes is not
+    tried at the others. ``pool``: for what it starts, after what was submitted before.
 
     Traces and compilations begin at once, on all processors: with a GPU also what it will run, and the kernels of
     ``timed``, steps on presets. The GPU runs a step when asked for it (:meth:`of`). On leaving, what is not done is
@@ -299,8 +299,8 @@ def retell(task: Check, problem: Problem, result: Told) -> Told:
     ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
     found = [one for one in seen.faults if one.line]
     told = {(one.kind, one.line) for one in found}
-    unplaced = _UNPLACED if found else set()
-    rest = [one for one in result.faults if (one.kind, one.line) not in told and one.kind not in unplaced]
+    rest = [one for one in result.faults if (one.kind, one.line) not in told]
+    rest = [one for one in rest if not found or one.kind not in _UNPLACED]
     found = [dataclasses.replace(one, what=f"traced at {small}: {one.what}") for one in found]
     return replace(result, faults=found + rest)
 

@@ -40,7 +40,7 @@ from common.trace.trace import Tracer
 _LONGEST = 200  # characters of a line that a file prints
 # Mistakes that Python names when a kernel is traced.
 _OF_PYTHON = (
-    "allocates", "argument-count", "array-for-number", "unknown-attribute", "unknown-name",
+    "allocates", "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name",
     "unset-variable",
 )  # fmt: skip
 

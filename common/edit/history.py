@@ -105,9 +105,9 @@ def choose(path: Path, wanted: str | None) -> Event:
     by_hash = [event for event in known if event.source.startswith(wanted) and len(wanted) >= 4]
     fitting = [event for event in known if wanted == str(event.number)] or by_hash
     if len({event.source for event in fitting}) != 1:
-        allowed = f"a number from 1 to {len(known)}, or a hash's first 4 digits or more"
+        numbers, digits = f"a number from 1 to {len(known)}", "a hash's first 4 digits or more"
         shows = f"as python -m common history {name} shows them"
-        raise ValueError(f"{wanted!r} names no entry of {name}: must be {allowed}, {shows}")
+        raise ValueError(f"{wanted!r} names no entry of {name}: must be {numbers}, or {digits}, {shows}")
     return fitting[-1]
 
 

@@ -98,15 +98,27 @@ def _syntax(found: re.Match[str], path: Path) -> _Said:
 
 
 def _plain_started(_: re.Match[str], path: Path) -> _Said:
-    started = [ast.unparse(node.func.value) for node in each(path, ast.Call) if isinstance(node.func, ast.Subscript)]
-    plain = [one.lineno for one in _functions(path, *started) if not one.decorator_list]
-    text = "what is started as a kernel here is a plain function: @cuda.jit is missing above it"
-    return _Said(text, line=plain[0] if plain else None)
+    for node in each(path, ast.Call):
+        name = getattr(node.func.value, "id", "") if isinstance(node.func, ast.Subscript) else ""
+        for function in _functions(path, name):
+            if not function.decorator_list:
+                text = f"line {node.lineno} starts {name} as a kernel, and {name} is a plain function"
+                return _Said(f"{text}: @cuda.jit is missing above it", line=function.lineno)
+    return _Said("what is started as a kernel here is none: @cuda.jit is missing above it")
 
 
 def _plain_called(found: re.Match[str], path: Path) -> _Said:
     text = f"{found[1]} is a plain function, and a kernel calls it: @cuda.jit(device=True) is missing above it"
     return _Said(text, line=next((one.lineno for one in _functions(path, found[1])), None))
+
+
+def _returned_nothing(found: re.Match[str], path: Path) -> _Said | None:
+    places = {"prepare": "the weights' place in launch", "workspace": "the last place in launch"}
+    for function in _functions(path, *places):
+        if not any(isinstance(node, ast.Return) and node.value for node in ast.walk(function)):
+            text = f"{function.name} returns nothing, and what it returns takes {places[function.name]}"
+            return _Said(text, line=function.lineno)
+    return None
 
 
 def _no_name(found: re.Match[str], _: Path) -> _Said:
@@ -172,6 +184,8 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("launch-form", r"^LaunchFormError: (.*)", r"\1"),
     ("launch-form", r"Kernel launch configuration was not specified",
      "a kernel is called without a grid and a block: it is started by kernel[grid, block](...)"),
+    ("returns-nothing", r"'NoneType' object|NoneType|\(none, |TypeError: launch\(\) missing \d+ required",
+     _returned_nothing),
     ("raises", r"^ValueError: *$", "a shape is refused without a reason"),
     ("array-for-number", r"setting an array element with a sequence|a real number, not .View|"
      r"only [\w-]+ arrays can be converted|"

@@ -33,6 +33,7 @@ LOOK_AT = {
     "returns": "store the value in an array: a kernel returns nothing",
     "launch-form": "the line that starts the kernel: kernel[grid, block](arguments), sizes in whole numbers",
     "no-decorator": "the line above def: @cuda.jit makes a kernel, @cuda.jit(device=True) a function for kernels",
+    "returns-nothing": "the return at the end of this function: launch gets what it returns",
     "array-for-number": "the number of indices: an element takes one number, and an array has an index for each axis",
     "constant-written": "the array: what a kernel takes from its module is constant, arguments can be written",
     "raises": "this line: launch, prepare and workspace may refuse a shape; what a kernel raises, no GPU hears",
@@ -106,6 +107,10 @@ UNSOUND = {
     "input-written": "store in an input",
     "dynamic-overlap": "shared arrays that overlap",
 }
+
+_RACE_OF_ENGINES = (
+    "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
+)
 
 
 @dataclass(frozen=True)
@@ -211,10 +216,8 @@ def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the k
 
 def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: str = "") -> Fault:
     """A fault with its line's text, and what to look at for its kind unless that is given."""
-    if kind == "race" and not look_at and re.search(r" is filled |read by (wgmma|a bulk store)", what):
-        look_at = (
-            "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
-        )
+    if kind == "race" and re.search(r" is filled |read by (wgmma|a bulk store)", what):
+        look_at = look_at or _RACE_OF_ENGINES
     return Fault(kind, cut(what, 600), line, cut(line_of(path, line)), look_at or LOOK_AT[kind])
 
 
