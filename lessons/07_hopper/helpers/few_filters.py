@@ -62,9 +62,9 @@ def plan(y_shape, filt_shape, geometry):
 
 
 def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
-    """Build the function that asks for all tiles of ROWS filters, FILT_BYTES, in the order in which they are multiplied.
+    """Build the function that asks for all tiles of ROWS filters, FILT_BYTES, to tiles[FIRST] and on.
 
-    They come to tiles[FIRST] and on; of each, S taps of a filter's row follow one another.
+    They come in the order in which they are multiplied: of each part of the channels, S taps of a filter's row.
     """
 
     @inlined
