@@ -70,8 +70,7 @@ def store_tiles(a_stage, b_stage, a_tile, a_start, b_tile, b_start):
 
 @jit(THREADS, BLOCKS_PER_SM)
 def gemm_double_buffered(a, b, c, wide):
-    a_tile = shared_array(A_BOTH)
-    b_tile = shared_array(B_BOTH)
+    a_tile, b_tile = shared_array(A_BOTH), shared_array(B_BOTH)
     a_stage, b_stage = cuda.local.array(A_STAGE, float32), cuda.local.array(B_STAGE, float32)
     a_frag, b_frag = cuda.local.array(THREAD_M, float32), cuda.local.array(THREAD_N, float32)
     acc = cuda.local.array(ACC, float32)

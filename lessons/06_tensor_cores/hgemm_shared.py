@@ -91,8 +91,7 @@ def specialise(place):
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def hgemm_shared(a, b, c, wide, paired):
-        a_tile = memory.half_array(A_SIZE)
-        b_tile = memory.half_array(B_SIZE)
+        a_tile, b_tile = memory.half_array(A_SIZE), memory.half_array(B_SIZE)
         a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
         acc = cuda.local.array(ACC, float32)
         K = a.shape[1]

@@ -142,8 +142,7 @@ def specialise(full):
         tiles = half_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         said = cuda.shared.array(STAGES * WORDS, uint32, alignment=16)
         a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
-        own = cuda.local.array(SAID, uint32)
-        acc = cuda.local.array(ACC, float32)
+        own, acc = cuda.local.array(SAID, uint32), cuda.local.array(ACC, float32)
         a_at, b_at = cuda.local.array(K_STEPS, uint32), cuda.local.array(K_STEPS, uint32)
         M, N = c.shape
         K = a.shape[1]
