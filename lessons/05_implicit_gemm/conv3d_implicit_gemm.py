@@ -131,7 +131,8 @@ def specialise(
     @unroll
     def conv3d_implicit_gemm(x, filt, y, outputs, geometry, extra, tiles_k, operands):
         tiles = shared_array(BOTH)
-        origin, rows = cuda.shared.array(3, uint32), cuda.shared.array(REMEMBERED, uint32)
+        origin = cuda.shared.array(3, uint32)
+        rows = cuda.shared.array(REMEMBERED, uint32)
         here = cuda.local.array(HERE, uint32)
         a_frag, b_frag = cuda.local.array(VECTOR, float32), cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
