@@ -92,8 +92,7 @@ def specialise(C, H, W, K, R, S, paired, ROWS, COLS, FILTERS, THREADS, BLOCKS):
     @unroll
     def conv2d_one_channel(x, packed, y, images):
         tile = shared_array(TILE)
-        window = cuda.local.array(WINDOW, float32)
-        taps = cuda.local.array(PART, float32)
+        window, taps = cuda.local.array(WINDOW, float32), cuda.local.array(PART, float32)
         acc = cuda.local.array(ACC, float32)
 
         # locate: the last tile moves back over its neighbour, so no store needs a guard; spare threads repeat a tile

@@ -80,8 +80,7 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
     @unroll
     def conv2d_register_tiled(x, packed, y, images):
         tile = shared_array(TILE)
-        column = cuda.local.array(COLUMN, float32)
-        taps = cuda.local.array(COLUMN_TAPS, float32)
+        column, taps = cuda.local.array(COLUMN, float32), cuda.local.array(COLUMN_TAPS, float32)
         acc = cuda.local.array(ACC, float32)
 
         # locate: the last tile moves back over its neighbour, so no store needs a guard; spare threads repeat a tile

@@ -4,7 +4,7 @@ Previous step: gemm_warp_tiles
 New idea: two pairs of tiles in shared memory. A block asks global memory for the next pair, multiplies this one, and
     only then stores what has arrived, into the other pair's place: nobody waits for memory. One barrier for each pair
     is enough: it says that the next pair is complete, and that nobody reads this one any more.
-Loads per FMA: as before. What goes is waiting: for global memory, and at every other barrier.
+Loads per FMA: as before; threads wait less for global memory, and at half as many barriers.
 Run: python -m lessons.04_register_blocking gemm_double_buffered
 """
 
@@ -70,12 +70,9 @@ def store_tiles(a_stage, b_stage, a_tile, a_start, b_tile, b_start):
 
 @jit(THREADS, BLOCKS_PER_SM)
 def gemm_double_buffered(a, b, c, wide):
-    a_tile = shared_array(A_BOTH)
-    b_tile = shared_array(B_BOTH)
-    a_stage = cuda.local.array(A_STAGE, float32)
-    b_stage = cuda.local.array(B_STAGE, float32)
-    a_frag = cuda.local.array(THREAD_M, float32)
-    b_frag = cuda.local.array(THREAD_N, float32)
+    a_tile, b_tile = shared_array(A_BOTH), shared_array(B_BOTH)
+    a_stage, b_stage = cuda.local.array(A_STAGE, float32), cuda.local.array(B_STAGE, float32)
+    a_frag, b_frag = cuda.local.array(THREAD_M, float32), cuda.local.array(THREAD_N, float32)
     acc = cuda.local.array(ACC, float32)
     K = a.shape[1]
 

@@ -38,10 +38,8 @@ A_FRAG = WPT * VECTOR
 
 @cuda.jit
 def gemm_rectangular_tiles(a, b_t, c, wide):
-    a_tile = shared_array(A_SIZE)
-    b_tile = shared_array(B_SIZE)
-    stage = cuda.local.array(VECTOR, float32)
-    a_frag = cuda.local.array(A_FRAG, float32)
+    a_tile, b_tile = shared_array(A_SIZE), shared_array(B_SIZE)
+    stage, a_frag = cuda.local.array(VECTOR, float32), cuda.local.array(A_FRAG, float32)
     acc = cuda.local.array(WPT, float32)
     M, N = c.shape
     K = a.shape[1]

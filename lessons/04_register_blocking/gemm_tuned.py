@@ -115,12 +115,9 @@ def specialise(full):
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def gemm_tuned(a, b, c, wide):
-        a_tile = shared_array(A_BOTH)
-        b_tile = shared_array(B_BOTH)
-        a_stage = cuda.local.array(A_STAGE, float32)
-        b_stage = cuda.local.array(B_STAGE, float32)
-        a_frag = cuda.local.array(A_FRAG, float32)
-        b_frag = cuda.local.array(B_FRAG, float32)
+        a_tile, b_tile = shared_array(A_BOTH), shared_array(B_BOTH)
+        a_stage, b_stage = cuda.local.array(A_STAGE, float32), cuda.local.array(B_STAGE, float32)
+        a_frag, b_frag = cuda.local.array(A_FRAG, float32), cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
         M, N = c.shape
         K = a.shape[1]

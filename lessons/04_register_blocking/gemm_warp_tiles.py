@@ -35,11 +35,9 @@ ACC = THREAD_M * THREAD_N
 
 @cuda.jit
 def gemm_warp_tiles(a, b, c, wide):
-    a_tile = shared_array(A_SIZE)
-    b_tile = shared_array(B_SIZE)
+    a_tile, b_tile = shared_array(A_SIZE), shared_array(B_SIZE)
     stage = cuda.local.array(VECTOR, float32)
-    a_frag = cuda.local.array(THREAD_M, float32)
-    b_frag = cuda.local.array(THREAD_N, float32)
+    a_frag, b_frag = cuda.local.array(THREAD_M, float32), cuda.local.array(THREAD_N, float32)
     acc = cuda.local.array(ACC, float32)
     K = a.shape[1]
 

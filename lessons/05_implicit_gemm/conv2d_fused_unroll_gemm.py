@@ -112,12 +112,9 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
     @narrow
     @unroll
     def conv2d_fused_unroll_gemm(x, packed, y, width):
-        column_tile = shared_array(COLUMN_TILES)
-        filt_tile = shared_array(FILTER_TILES)
-        corner = cuda.local.array(MINE, int64)
-        filt_frag = cuda.local.array(THREAD_M, float32)
-        column_frag = cuda.local.array(THREAD_N, float32)
-        acc = cuda.local.array(ACC, float32)
+        column_tile, filt_tile = shared_array(COLUMN_TILES), shared_array(FILTER_TILES)
+        corner, filt_frag = cuda.local.array(MINE, int64), cuda.local.array(THREAD_M, float32)
+        column_frag, acc = cuda.local.array(THREAD_N, float32), cuda.local.array(ACC, float32)
 
         # locate: a thread multiplies pieces of 4 filters and 4 pixels, and unrolls every THREADS-th pixel
         thread, width = cuda.threadIdx.x, uint32(width)

@@ -121,10 +121,8 @@ def specialise(
     @jit(THREADS, RESIDENT)
     @unroll
     def conv2d_tensor_core(x, packed, y):
-        shared = cuda.shared.array(0, float32)
-        offsets = cuda.shared.array(OFFSETS, uint32)
-        a_frag = cuda.local.array(4, float32)
-        tap_frag = cuda.local.array(TAP_FRAG, float32)
+        shared, offsets = cuda.shared.array(0, float32), cuda.shared.array(OFFSETS, uint32)
+        a_frag, tap_frag = cuda.local.array(4, float32), cuda.local.array(TAP_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
 
         # locate: the block's image, filters and pixels

@@ -21,8 +21,7 @@ A_FRAG, B_FRAG, ACC = 8, 4, 4  # a lane's part of the tiles of A, B and C
 
 @cuda.jit
 def hgemm_mma(a, b, c):
-    a_frag = cuda.local.array(A_FRAG, float16)
-    b_frag = cuda.local.array(B_FRAG, float16)
+    a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
     acc = cuda.local.array(ACC, float32)
     M, N = c.shape
     K = a.shape[1]

@@ -4,7 +4,7 @@ Previous step: hgemm_swizzled
 New idea: `cp.async` copies in groups. While one pair of tiles is multiplied, the next STAGES - 1 are on their way;
     `wait_group` waits for the oldest group alone. So many tiles need more than 48 KiB of shared memory, which a
     launch must ask for. And as in gemm_tuned, fragments of the next k are read before this one's are multiplied.
-Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.03 shared values. What goes is waiting.
+Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.03 shared values; warps wait less.
 Run: python -m lessons.06_tensor_cores hgemm_pipelined
 """
 
@@ -13,20 +13,9 @@ from functools import lru_cache
 from numba import cuda, float32, uint32
 from numba.types import float16
 
-from lessons.toolkit import card
+from lessons.toolkit import card, memory
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import (
-    HALVES,
-    aligned,
-    commit_group,
-    copy8_async,
-    copy8_guarded,
-    half_array,
-    store2_rounded,
-    store8,
-    store8_guarded,
-    wait_group,
-)
+from lessons.toolkit.memory import HALVES, aligned, commit_group, half_array, wait_group
 from lessons.toolkit.mma import ldmatrix4_at, ldmatrix4_transposed_at, mma_m16n8k16, shared_address
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -108,8 +97,8 @@ def leave_row(tiles, at, acc, first):
     lane = uint32(cuda.threadIdx.x) % uint32(32)
     at += lane // uint32(4) * uint32(STRIDE) + lane % uint32(4) * uint32(2)
     for j in range(COLUMNS):
-        store2_rounded(tiles, at + uint32(j * MMA_N), acc, first + uint32(j * 4))
-        store2_rounded(tiles, at + uint32(8 * STRIDE + j * MMA_N), acc, first + uint32(j * 4 + 2))
+        memory.store2_rounded(tiles, at + uint32(j * MMA_N), acc, first + uint32(j * 4))
+        memory.store2_rounded(tiles, at + uint32(8 * STRIDE + j * MMA_N), acc, first + uint32(j * 4 + 2))
 
 
 @pasted
@@ -121,9 +110,9 @@ def store_rows(c, tiles, own, lane, m0, n0, warp_m, warp_n, wide, full):
         column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
         m, n = m0 + warp_m + row, n0 + warp_n + column
         if full:
-            store8(c, m * N + n, tiles, own + row * uint32(STRIDE) + column)
+            memory.store8(c, m * N + n, tiles, own + row * uint32(STRIDE) + column)
         else:
-            store8_guarded(c, m, n, tiles, own + row * uint32(STRIDE) + column, wide)
+            memory.store8_guarded(c, m, n, tiles, own + row * uint32(STRIDE) + column, wide)
 
 
 @pasted
@@ -153,27 +142,25 @@ def specialise(full):
             for j in range(0, BLOCK_K, COPY_COLUMNS):
                 at = uint32(first + uint32(i * BLOCK_K + j))
                 if full:
-                    copy8_async(tiles, at, a, a_from + k0 + i * K + j)
+                    memory.copy8_async(tiles, at, a, a_from + k0 + i * K + j)
                 else:
-                    copy8_guarded(tiles, at, a, m0 + i + row, k0 + column + j, wide)
+                    memory.copy8_guarded(tiles, at, a, m0 + i + row, k0 + column + j, wide)
         first = uint32(start + place(row, column, uint32(BLOCK_N)))
         for i in range(0, BLOCK_K, COPY_ROWS):
             for j in range(0, BLOCK_N, COPY_COLUMNS):
                 at = uint32(first + uint32(A_SIZE + i * BLOCK_N + j))
                 if full:
-                    copy8_async(tiles, at, b, b_from + (k0 + i) * N + j)
+                    memory.copy8_async(tiles, at, b, b_from + (k0 + i) * N + j)
                 else:
-                    copy8_guarded(tiles, at, b, k0 + i + row, n0 + column + j, wide)
+                    memory.copy8_guarded(tiles, at, b, k0 + i + row, n0 + column + j, wide)
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def hgemm_pipelined(a, b, c, wide):
         tiles = half_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-        a_frag = cuda.local.array(A_FRAG, float16)
-        b_frag = cuda.local.array(B_FRAG, float16)
+        a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
         acc = cuda.local.array(ACC, float32)
-        a_at = cuda.local.array(K_STEPS, uint32)
-        b_at = cuda.local.array(PAIRS, uint32)
+        a_at, b_at = cuda.local.array(K_STEPS, uint32), cuda.local.array(PAIRS, uint32)
         M, N = c.shape
         K = a.shape[1]
 

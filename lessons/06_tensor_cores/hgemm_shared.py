@@ -11,17 +11,9 @@ Run: python -m lessons.06_tensor_cores hgemm_shared
 from numba import cuda, float32, uint32
 from numba.types import float16
 
+from lessons.toolkit import memory
 from lessons.toolkit.grid import jit, row_slices
-from lessons.toolkit.memory import (
-    HALVES,
-    aligned,
-    commit_group,
-    copy8_guarded,
-    half_array,
-    load1_guarded,
-    store2_guarded,
-    wait_group,
-)
+from lessons.toolkit.memory import HALVES, aligned, copy8_guarded, load1_guarded, store2_guarded
 from lessons.toolkit.mma import ldmatrix4, ldmatrix4_transposed, mma_m16n8k16
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -99,10 +91,8 @@ def specialise(place):
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def hgemm_shared(a, b, c, wide, paired):
-        a_tile = half_array(A_SIZE)
-        b_tile = half_array(B_SIZE)
-        a_frag = cuda.local.array(A_FRAG, float16)
-        b_frag = cuda.local.array(B_FRAG, float16)
+        a_tile, b_tile = memory.half_array(A_SIZE), memory.half_array(B_SIZE)
+        a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
         acc = cuda.local.array(ACC, float32)
         K = a.shape[1]
 
@@ -119,8 +109,8 @@ def specialise(place):
             # stage
             stage_tile(a_tile, BLOCK_M, BLOCK_K, a, m0, k0, wide)
             stage_tile(b_tile, BLOCK_K, BLOCK_N, b, k0, n0, wide)
-            commit_group()
-            wait_group(0)
+            memory.commit_group()
+            memory.wait_group(0)
             cuda.syncthreads()
 
             # multiply

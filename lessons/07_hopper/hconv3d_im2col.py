@@ -1,10 +1,10 @@
 """hconv3d_im2col: lesson 05's iterator has become hardware: the copy engine itself walks along the windows.
 
 Previous step: hconv3d_mma
+Builds on: hgemm_tma_stores
 New idea: a tensor map of the kind "im2col" knows the image, its padding and stride. One request names the first pixel
     of a tile and a tap; the engine finds the pixels that follow and writes zeros where a window hangs over the edge.
-    Tiles differ with the layer (helpers/im2col_plan.py); few filters stay in shared memory, and on a large layer have
-    a kernel of their own (helpers/few_filters.py).
+    Few filters stay in shared memory, and on a large layer have a kernel of their own (helpers/few_filters.py).
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) from L2, none by threads; few filters: about 1 / (S * K).
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
     taps that reach more than 31 pixels, strides above 8), hconv3d_mma computes.
@@ -30,13 +30,11 @@ few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
 
 REQUIRES = "9.0a"
 TUNABLES = {"BLOCK_M": (128, 192, 256), "BLOCK_N": (64, 128, 256), "CONSUMERS": (2, 3)}
-
-MMA_M, WARP_M = multiplying.MMA_M, multiplying.WARP_M
-FEW, SLABS = planning.FEW, planning.SLABS
+WARP_M, FEW, SLABS = stores.WARP_M, planning.FEW, stores.SLABS
 MAPS = Maps()
 prepare = unaligned.prepare  # the filter, and the table that hconv3d_mma needs
 FP16 = planning.Kind(
-    2, 16, float16, hopper.half_tiles, hopper.wgmma_f16, hopper.wgmma_f16_registers, stores.leave_part, tf32=False
+    2, 16, float16, hopper.half_tiles, hopper.wgmma_f16, hopper.wgmma_f16_registers, stores.leave_part
 )
 
 
@@ -52,20 +50,15 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     BYTES, _, value, all_tiles, _, _, leave_part, _, sum_type, _ = kind
     found = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
     STAGES, THREADS, MANY, STAGE, STAYING, LEAVING, TOTAL = found
-    A_SIZE = BLOCK_M * BLOCK_K  # values of a tile of x
-    BANDS = BLOCK_M // CONSUMERS // MMA_M  # instructions that tile a consumer's rows
-    BAND_ROWS, STAGE_BYTES = BANDS * MMA_M, BYTES * STAGE
-    SLAB = WARP_M * kind.row
+    A_SIZE, STAGE_BYTES = BLOCK_M * BLOCK_K, BYTES * STAGE  # values of a tile of x, bytes of a stage
+    BAND_ROWS = BLOCK_M // CONSUMERS  # rows of a consumer
+    BANDS = BAND_ROWS // stores.MMA_M  # instructions that tile them
+    SLAB, PARTS = WARP_M * kind.row, BLOCK_N // kind.row  # values of a slab; slabs that a row of results leaves in
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
-    PARTS = BLOCK_N // kind.row  # boxes that a row of results leaves in
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
+    stay = few_filters.staying(STAYING, BYTES * RESIDENT * BLOCK_N * BLOCK_K, BLOCK_N, BLOCK_K)
     leave = stores.leaving(leave_part, kind.row, PARTS, PENDING)
     ACC, FRAG, rows_at, consume = multiplying.products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
-
-    @inlined
-    def locate(tile, blocks_n):
-        """Row and column of a tile; columns come first, so that x is still in L2."""
-        return tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
 
     @inlined
     def next_channels(c, column, t, r, s, C, R, S):
@@ -79,18 +72,6 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
                     r, t = 0, t + 1
         return c, column, t, r, s
 
-    @inlined
-    def stay(tiles, filt_map, bars, steps, C):
-        """Ask for all tiles of filters, which stay."""
-        hopper.barrier_expect(bars, 0, BYTES * RESIDENT * BLOCK_N * BLOCK_K)
-        at, column, c = uint32(STAYING), 0, 0
-        for _ in range(steps):
-            hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + c)
-            at += uint32(BLOCK_N * BLOCK_K)
-            c += BLOCK_K
-            if c >= C:
-                c, column = 0, column + C
-
     @jit(THREADS)
     @unroll
     def hconv3d_im2col(x_map, filt_map, y_map, extents, filters, outputs, geometry):
@@ -99,12 +80,12 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
         acc, frag = cuda.local.array(ACC, sum_type), cuda.local.array(FRAG, value)
         GEMM_M, GEMM_N, C = int32(extents[0]), int32(extents[1]), int32(extents[2])
         T, R, S = int32(filters[0]), int32(filters[1]), int32(filters[2])
-        blocks_n = (GEMM_N - 1) // BLOCK_N + 1
-        turns = ((GEMM_M - 1) // BLOCK_M + 1) * blocks_n
+        O, P, Q = int32(outputs[0]), int32(outputs[1]), int32(outputs[2])
+        blocks_n = (GEMM_N - 1) // BLOCK_N + 1  # of a row: columns come first, so that x is still in L2
+        turns = int32(cuda.blockIdx.x), ((GEMM_M - 1) // BLOCK_M + 1) * blocks_n, int32(cuda.gridDim.x)
         steps = T * R * S * ((C - 1) // BLOCK_K + 1)
         thread = uint32(cuda.threadIdx.x)
         warpgroup = thread // uint32(128)
-        first, blocks = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if thread == 0:
             hopper.open_stages(filled, emptied, STAGES, CONSUMERS * 4)
             hopper.barrier_init(stayed, 0, 1)
@@ -116,11 +97,10 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             # stage: one thread, whenever a stage is empty
             hopper.give_registers(FEW)
             if thread == uint32(CONSUMERS * 128):
-                O, P, Q = int32(outputs[0]), int32(outputs[1]), int32(outputs[2])
                 if RESIDENT > 0:
                     stay(tiles, filt_map, stayed, steps, C)
-                for tile in range(first, turns, blocks):
-                    m0, n0 = locate(tile, blocks_n)
+                for tile in range(turns[0], turns[1], turns[2]):
+                    m0, n0 = tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
                     n = m0 // (O * P * Q)
                     d = m0 // (P * Q) % O * int32(geometry.stride_d) - int32(geometry.pad_d)
                     h = m0 // Q % P * int32(geometry.stride_h) - int32(geometry.pad_h)
@@ -148,8 +128,8 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
             if RESIDENT > 0:
                 hopper.barrier_wait(stayed, 0, 0)
-            for tile in range(first, turns, blocks):
-                m0, n0 = locate(tile, blocks_n)
+            for tile in range(turns[0], turns[1], turns[2]):
+                m0, n0 = tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
                 for j in range(ACC):
                     acc[j] = sum_type(0)
                 stage, parity = consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane)
@@ -185,7 +165,6 @@ def launch(x, prepared, y, geometry, **tile):
     filt, _ = prepared
     if not planning.describable(x, filt, y, geometry):
         return unaligned.launch(x, prepared, y, geometry)
-    few = None if tile else few_filters.plan(y.shape, filt.shape, geometry)
-    if few:
+    if not tile and (few := few_filters.plan(y.shape, filt.shape, geometry)):
         return few_filters.launch(x, filt, y, geometry, few)
     convolve(x, filt, y, geometry, **tile)

@@ -5,9 +5,8 @@ Builds on: conv3d_implicit_gemm_precomputed
 New idea: dx is a convolution of dy: GEMM_M = N*D*H*W pixels, GEMM_N = C channels, GEMM_K = T*R*S*K. With d + pad_d =
     stride_d*a + b and t*dilation_d = stride_d*e + f, pixel d meets tap t at output a - e, if b == f. So offsets still
     add, and mask bits drop taps. A tile of GEMM_K stays within one tap. The loop is gemm_tuned's (lesson 04).
-Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
-    1 / BLOCK_M + 1 / BLOCK_N = 0.023 global values. But with a stride of 2 in two dimensions, 3/4 of the
-    multiply-adds are with zeros.
+Loads per FMA: 0.19 shared values in 0.05 instructions, 0.023 global values, as in the step it builds on. But with a
+    stride of 2 in two dimensions, 3/4 of the multiply-adds are with zeros.
 Run: python -m lessons.08_training dgrad_implicit_gemm
 """
 
@@ -17,9 +16,9 @@ from functools import lru_cache
 from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit import memory
-from lessons.toolkit.grid import jit, partials_for
-from lessons.toolkit.memory import VECTOR, aligned, shared_array
+from lessons.toolkit.grid import jit
 from lessons.toolkit.narrow import narrow
+from lessons.toolkit.pasted import walk
 from lessons.toolkit.tiles import WORD, mask_words, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -34,35 +33,17 @@ TILES = (
     (0.85, {"BLOCK_M": 64, "BLOCK_N": 64, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 6}),
     (0.50, {"BLOCK_M": 32, "BLOCK_N": 32, "THREAD_M": 8, "THREAD_N": 4, "BLOCKS_PER_SM": 16}),
 )
-BLOCK_K = 8
-GROUP_M = 8  # rows of blocks that run together and share filters in L2
-TUNABLES = {
-    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
-    "BLOCKS_PER_SM": (2, 4, 6, 16), "GROUP_M": (1, 8), "SPLIT_K": long_sums.SPLITS,
-}  # fmt: skip
+TUNABLES = taps.TUNABLES
+shipped, workspace = taps.planned(TILES)
 
 
 @lru_cache
-def plan(GEMM_M, GEMM_N, GEMM_K):
-    """The tile for a matrix product of this size."""
-    return {**long_sums.choose(TILES, GEMM_M, GEMM_N, GEMM_K), "BLOCK_K": BLOCK_K, "GROUP_M": GROUP_M}
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for."""
-    return plan(problem.N * problem.D * problem.H * problem.W, problem.C, problem.reduction)
-
-
-@lru_cache
-def specialise(
-    pixels_in, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M
-):
+def specialise(order, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M):
     """Build the kernel, masks of WORDS words; `wide_dy` and `wide` promise 128-bit access to dy, to filt and dx."""
-    A_STRIDE = BLOCK_M + VECTOR  # keeps the transposed stores apart, and each row on a 16-byte boundary
+    A_STRIDE = BLOCK_M + memory.VECTOR  # keeps the transposed stores apart, and each row on a 16-byte boundary
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
     THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
-    tiles_of, pixel_of = pixels_in
-    begin_row = taps.meeting(WORDS)
+    (tiles_of, pixel_of), begin_row = order, taps.meeting(WORDS)
     A_PIECE, A_COLUMNS, A_ROWS, _, A_TURNS = register_tiles.copies(BLOCK_M, BLOCK_K, wide_dy, THREADS)
     B_PIECE, B_COLUMNS, B_ROWS, ACROSS, B_TURNS = register_tiles.copies(BLOCK_K, BLOCK_N, wide, THREADS)
     A_SIZE, BOTH, MASKS = BLOCK_K * A_STRIDE, 2 * BLOCK_K * (A_STRIDE + BLOCK_N), BLOCK_M * WORDS
@@ -117,9 +98,8 @@ def specialise(
 
     @inlined
     def move_on(source, here, tiles, start):
-        _, _, table, _, _, _, _ = source
         here[TILE_AT] += 1
-        read_entry(here, table)
+        read_entry(here, source[2])
 
     begin, multiply = register_tiles.double_buffered(of, A_STRIDE, BLOCK_N, BLOCK_K, ask, arrive, move_on)
 
@@ -127,25 +107,20 @@ def specialise(
     @narrow
     @unroll
     def dgrad_implicit_gemm(dy, filt, table, extra, dx, inputs, geometry, blocks_m, splits):
-        tiles = shared_array(BOTH)
-        origin = cuda.shared.array(2, uint32)
+        tiles, origin = memory.shared_array(BOTH), cuda.shared.array(2, uint32)
         starts, pixels = cuda.shared.array(BLOCK_M, uint32), cuda.shared.array(BLOCK_M, uint32)
         masks = cuda.shared.array(MASKS, uint32)
-        here = cuda.local.array(HERE, uint32)
-        a_stage = cuda.local.array(A_STAGE, float32)
+        here, a_stage = cuda.local.array(HERE, uint32), cuda.local.array(A_STAGE, float32)
         a_frag, b_frag = cuda.local.array(A_FRAG, float32), cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
-        N, C = dy.shape[0], filt.shape[4]
-        D, H, W = inputs
+        N, C, (D, H, W) = dy.shape[0], filt.shape[4], inputs
         GEMM_M, GEMM_N = uint32(N * D * H * W), uint32(C)
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
         blocks_n = (C + BLOCK_N - 1) // BLOCK_N
         split, block = cuda.blockIdx.x // (blocks_m * blocks_n), cuda.blockIdx.x % (blocks_m * blocks_n)
-        group, place = block // (GROUP_M * blocks_n), block % (GROUP_M * blocks_n)
-        height = min(blocks_m - group * GROUP_M, GROUP_M)
-        block_m = group * GROUP_M + place % height
-        n0 = uint32(place // height * BLOCK_N)
+        block_m, n0 = walk(block, blocks_m, blocks_n, GROUP_M, 1, BLOCK_N)
+        n0 = uint32(n0)
 
         # locate: the block's tiles of GEMM_K, of these the ones of this split
         part, first_block, first, tiles_k = tiles_of(block_m, extra)
@@ -154,11 +129,10 @@ def specialise(
         pairs = min(each, tiles_k - split * each)
 
         # locate: for each row which pixel it is, where in dy tap (0, 0, 0) meets it, and which taps miss
-        thread = cuda.threadIdx.x
-        for row in range(thread, BLOCK_M, THREADS):
+        for row in range(cuda.threadIdx.x, BLOCK_M, THREADS):
             pixel = pixel_of(uint32((block_m - first_block) * BLOCK_M + row), inputs, part, extra)
             begin_row(starts, pixels, masks, row, pixel, inputs, dy, filt, geometry)
-        if thread == 0:  # what only the store needs takes no registers meanwhile
+        if cuda.threadIdx.x == 0:  # what only the store needs takes no registers meanwhile
             origin[0], origin[1] = split, n0
         cuda.syncthreads()
 
@@ -181,9 +155,6 @@ def specialise(
     return dgrad_implicit_gemm, THREADS
 
 
-workspace = partials_for(shipped)
-
-
 def prepare(filt, problem, **tile):
     """The filter as it is, and what depends on the shape alone: table, tiles of GEMM_K, blocks of rows, the tile."""
     tile = {**shipped(problem), **tile}
@@ -196,15 +167,13 @@ def prepare(filt, problem, **tile):
 def launch(dy, prepared, dx, geometry, partials=None, pixels=taps.IN_ORDER, **tile):
     filt, table, extra, blocks_m, chosen = prepared
     tile = {**chosen, **tile}
-    N, D, H, W, C = dx.shape
-    K = filt.shape[0]
-    splits = tile.pop("SPLIT_K")
+    (N, D, H, W, C), K = dx.shape, filt.shape[0]
+    flat, splits = dx.reshape(dx.size), tile.pop("SPLIT_K")
     require_offsets("dy, filt or a column of dx", dy.size, filt.size, N * D * H * W + tile["BLOCK_M"])
-    wide_dy = aligned(dy.reshape(dy.size // K, K))
-    wide = aligned(filt.reshape(filt.size // C, C), dx.reshape(dx.size // C, C))
+    wide_dy = memory.aligned(dy.reshape(dy.size // K, K))
+    wide = memory.aligned(filt.reshape(filt.size // C, C), dx.reshape(dx.size // C, C))
     kernel, THREADS = specialise(pixels, wide_dy, wide, mask_words(*filt.shape[1:4]), **tile)
     blocks = blocks_m * -(-C // tile["BLOCK_N"])
-    flat = dx.reshape(dx.size)
     sums = partials if splits > 1 else flat
     kernel[blocks * splits, THREADS](dy, filt, table, extra, sums, (D, H, W), geometry, blocks_m, splits)
     if splits > 1:

@@ -15,7 +15,6 @@ from math import prod
 import numpy as np
 from numba import cuda, int32, int64, uint32
 
-from lessons.toolkit.grid import partials_for
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined
 
@@ -49,15 +48,7 @@ def pixel_of(number, inputs, part, extra):
 
 
 BY_RESTS = tiles_of, pixel_of
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for: chosen for the taps that a pixel meets."""
-    p, met = problem, max(1, problem.reduction // prod(problem.geometry[:3]))
-    return implicit_gemm.plan(p.N * p.D * p.H * p.W, p.C, met)
-
-
-workspace = partials_for(shipped)
+shipped, workspace = meeting_taps.planned(implicit_gemm.TILES, lambda problem: prod(problem.geometry[:3]))
 
 
 def by_rests(problem, tile):

@@ -94,8 +94,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
     def wgrad_minimal_filtering(xs, dys, sums):
         tiles = shared_array(BOTH)
         here = cuda.local.array(HERE, uint32)
-        a_frag = cuda.local.array(A_FRAG, float32)
-        b_frag = cuda.local.array(B_FRAG, float32)
+        a_frag, b_frag = cuda.local.array(A_FRAG, float32), cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
         splits, _, GEMM_M, GEMM_N = sums.shape
         patches = xs.shape[1]

@@ -16,18 +16,9 @@ from functools import lru_cache
 from numba import cuda, float32, uint32
 from numba.types import float16
 
-from lessons.toolkit import card
+from lessons.toolkit import card, memory
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import (
-    HALVES,
-    aligned,
-    commit_group,
-    copy4_async,
-    copy8_async,
-    copy8_guarded,
-    half_array,
-    wait_group,
-)
+from lessons.toolkit.memory import HALVES, aligned, commit_group, copy8_async, half_array, wait_group
 from lessons.toolkit.mma import ldmatrix4_at, mma_sp_m16n8k32, shared_address, to_half
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -135,7 +126,7 @@ def specialise(full):
             if full:
                 copy8_async(tiles, at, a, (m0 + row + i) * K + k0 + column)
             else:
-                copy8_guarded(tiles, at, a, m0 + i + row, k0 + column, wide)
+                memory.copy8_guarded(tiles, at, a, m0 + i + row, k0 + column, wide)
         row, column = thread // uint32(B_PIECES), thread % uint32(B_PIECES) * uint32(HALVES)
         first = uint32(start + uint32(A_SIZE) + place_b(row, column))
         for i in range(0, BLOCK_N, B_ROWS):
@@ -143,19 +134,16 @@ def specialise(full):
         if thread < uint32(WORDS // 4):
             rows, quad = n0 // pruned.ROWS + thread // uint32(QUADS), thread % uint32(QUADS)
             source = (rows * places.shape[1] + k0 // MMA_K) * 32 + quad * uint32(4)
-            copy4_async(said, stage * uint32(WORDS) + thread * uint32(4), places, source)
+            memory.copy4_async(said, stage * uint32(WORDS) + thread * uint32(4), places, source)
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def hgemm_sparse(a, kept, places, c, wide):
         tiles = half_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         said = cuda.shared.array(STAGES * WORDS, uint32, alignment=16)
-        a_frag = cuda.local.array(A_FRAG, float16)
-        b_frag = cuda.local.array(B_FRAG, float16)
-        own = cuda.local.array(SAID, uint32)
-        acc = cuda.local.array(ACC, float32)
-        a_at = cuda.local.array(K_STEPS, uint32)
-        b_at = cuda.local.array(K_STEPS, uint32)
+        a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
+        own, acc = cuda.local.array(SAID, uint32), cuda.local.array(ACC, float32)
+        a_at, b_at = cuda.local.array(K_STEPS, uint32), cuda.local.array(K_STEPS, uint32)
         M, N = c.shape
         K = a.shape[1]
 

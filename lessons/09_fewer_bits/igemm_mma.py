@@ -16,18 +16,9 @@ from typing import Any, NamedTuple
 
 from numba import cuda, int8, int32, uint32
 
-from lessons.toolkit import card
+from lessons.toolkit import card, memory
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import (
-    INT8S,
-    aligned,
-    byte_array,
-    commit_group,
-    copy16_async,
-    copy16_guarded,
-    store2,
-    wait_group,
-)
+from lessons.toolkit.memory import INT8S, aligned, byte_array, commit_group, wait_group
 from lessons.toolkit.mma import ldmatrix4_at, mma_m16n8k32_s8, shared_address
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -87,7 +78,7 @@ def store_pair(c, m, n, acc, i, paired, operands):
     M, N = c.shape
     if m < M:
         if paired and n < N:
-            store2(c, m * N + n, acc, i)
+            memory.store2(c, m * N + n, acc, i)
         else:
             for v in range(2):
                 if n + v < N:
@@ -132,19 +123,17 @@ def specialise(full, kind):
         for i in range(0, rows, COPY_ROWS):
             at = uint32(first + uint32(i * BLOCK_K))
             if full:
-                copy16_async(tiles, at, array, source + k0 + i * K)
+                memory.copy16_async(tiles, at, array, source + k0 + i * K)
             else:
-                copy16_guarded(tiles, at, array, row0 + i + row, k0 + column, wide)
+                memory.copy16_guarded(tiles, at, array, row0 + i + row, k0 + column, wide)
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def igemm_mma(a, b_t, c, K, wide, paired, operands):
         tiles = byte_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-        a_frag = cuda.local.array(A_FRAG, int8)
-        b_frag = cuda.local.array(B_FRAG, int8)
+        a_frag, b_frag = cuda.local.array(A_FRAG, int8), cuda.local.array(B_FRAG, int8)
         acc = cuda.local.array(ACC, value)
-        a_at = cuda.local.array(K_STEPS, uint32)
-        b_at = cuda.local.array(K_STEPS, uint32)
+        a_at, b_at = cuda.local.array(K_STEPS, uint32), cuda.local.array(K_STEPS, uint32)
         M, N = c.shape
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right

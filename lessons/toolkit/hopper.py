@@ -37,7 +37,7 @@ word_tiles = shared_arrays("word_tiles", int32, 1024)  # a word holds four int8,
 
 @ptx.instruction("fence.proxy.async.shared::cta;")
 def fence_async():
-    """What this thread wrote to shared memory is there for wgmma and the copy engine, after a barrier for all."""
+    """Make visible to wgmma and the copy engine what this thread wrote to shared memory; a barrier must follow."""
 
 
 # --- barriers that count bytes ---

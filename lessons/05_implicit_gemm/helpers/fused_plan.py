@@ -36,13 +36,9 @@ def plan(C, K, R, S, THREAD_M, THREAD_N, THREADS, TAPS):
     most = max(1, min(all_lines, TAPS // SPAN, SHARED_BYTES // needed))
     even = max(lines for lines in range(1, most + 1) if all_lines % lines == 0)
     return {
-        "THREADS_Y": THREADS_Y,
-        "THREAD_M": share(K, THREADS_Y, THREAD_M),
-        "THREAD_N": THREAD_N,
-        "THREADS": THREADS,
-        "SPAN": SPAN,
-        "LINES": even if 2 * even > most else most,  # no short last tile, unless that makes all tiles short
-    }
+        "THREADS_Y": THREADS_Y, "THREAD_M": share(K, THREADS_Y, THREAD_M), "THREAD_N": THREAD_N, "THREADS": THREADS,
+        "SPAN": SPAN, "LINES": even if 2 * even > most else most,  # no short last tile, unless that makes all short
+    }  # fmt: skip
 
 
 def share(K, THREADS_Y, THREAD_M):

@@ -100,43 +100,30 @@ def work_of_one_channel(problem, ROWS, COLS, FILTERS, THREADS, BLOCKS):
     N, W, K, R, S, P, Q = (getattr(problem, name) for name in "NWKRSPQ")
     wide = 2 if COLS == 2 and W % 2 == Q % 2 == 0 else 1  # values of a load or store
     return Work(
-        threads=N * ceil_div(P, ROWS) * ceil_div(Q, COLS),
-        resident_warps=THREADS / 32 * BLOCKS,
-        multiply_adds=K * ROWS * COLS * R * S,
-        shared_loads=K * ceil_div(R * S, 4),
-        global_loads=(ROWS + R - 1) * (COLS + S - 1) / wide,
-        lines_per_load=2.5,
-        global_stores=K * ROWS * COLS / wide,
-        lines_per_store=2.5,
-        other=60 + 8 * K / FILTERS,
-    )
+        threads=N * ceil_div(P, ROWS) * ceil_div(Q, COLS), resident_warps=THREADS / 32 * BLOCKS,
+        multiply_adds=K * ROWS * COLS * R * S, shared_loads=K * ceil_div(R * S, 4),
+        global_loads=(ROWS + R - 1) * (COLS + S - 1) / wide, lines_per_load=2.5,
+        global_stores=K * ROWS * COLS / wide, lines_per_store=2.5, other=60 + 8 * K / FILTERS,
+    )  # fmt: skip
 
 
 def work_of_pairs(problem, THREADS, BLOCKS):
     N, W, K, R, S, P, Q = (getattr(problem, name) for name in "NWKRSPQ")
     wide = 1 if S % 2 == 0 or W % 2 else 2  # values of a load
     return work_of_one_channel(problem, 2, 2, 1, THREADS, BLOCKS)._replace(
-        threads=N * P * Q / 4,
-        global_loads=2 * R * (S + 1) / wide,
-        lines_per_load=3,
-        global_stores=K,
+        threads=N * P * Q / 4, global_loads=2 * R * (S + 1) / wide, lines_per_load=3, global_stores=K,
         lines_per_store=3,
-    )
+    )  # fmt: skip
 
 
 def work_of_register_tiled(problem, ROWS, FILTERS, THREADS, BLOCKS):
     C, R, S = problem.C, problem.R, problem.S
     return Work(
         threads=problem.N * problem.Q * ceil_div(problem.P, ROWS) * ceil_div(problem.K, FILTERS),
-        resident_warps=THREADS / 32 * BLOCKS,
-        multiply_adds=ROWS * FILTERS * C * R * S,
-        shared_loads=C * R * S * ceil_div(FILTERS, 4),
-        global_loads=C * S * (ROWS + R - 1),
-        lines_per_load=2,
-        global_stores=ROWS * FILTERS,
-        lines_per_store=2,
-        other=100 + 14 * C * S,
-    )
+        resident_warps=THREADS / 32 * BLOCKS, multiply_adds=ROWS * FILTERS * C * R * S,
+        shared_loads=C * R * S * ceil_div(FILTERS, 4), global_loads=C * S * (ROWS + R - 1), lines_per_load=2,
+        global_stores=ROWS * FILTERS, lines_per_store=2, other=100 + 14 * C * S,
+    )  # fmt: skip
 
 
 def work_of_minimal_filtering(problem, ROWS, FILTERS, THREADS, BLOCKS):
@@ -159,16 +146,12 @@ def work_of_fused(problem, THREADS):
     direct = pixels % 4 == 0  # stored as 128-bit words, not through shared memory
     copying, tiles = lines * (8 + 4 * unrolled), lines / plan["LINES"]
     return Work(
-        threads=blocks * THREADS,
-        resident_warps=THREADS / 32 * max(1, REGISTERS // (THREADS * (sums + 64))),
-        multiply_adds=lines * plan["SPAN"] * sums,
-        shared_loads=C * R * S * (THREAD_M + THREAD_N) / 4,
-        global_loads=C * R * S * unrolled,
-        lines_per_load=1.5,
-        global_stores=sums / 4 if direct else sums,
+        threads=blocks * THREADS, resident_warps=THREADS / 32 * max(1, REGISTERS // (THREADS * (sums + 64))),
+        multiply_adds=lines * plan["SPAN"] * sums, shared_loads=C * R * S * (THREAD_M + THREAD_N) / 4,
+        global_loads=C * R * S * unrolled, lines_per_load=1.5, global_stores=sums / 4 if direct else sums,
         lines_per_store=4.5 if direct else 1.3,
         other=120 + copying + 60 * tiles + 1.5 * C * R * S + (0 if direct else 2 * sums),
-    )
+    )  # fmt: skip
 
 
 # By name, a kernel and what it gives the GPU to do: a function of the problem and the tile

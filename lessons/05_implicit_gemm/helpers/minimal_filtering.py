@@ -117,10 +117,8 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
     @unroll
     def conv2d_minimal_filtering(x, packed, y, images):
         tile = shared_array(CHUNK)
-        d = cuda.local.array(WINDOW, float32)
-        v = cuda.local.array(VALUES, float32)
-        taps = cuda.local.array(ROW_TAPS, float32)
-        acc = cuda.local.array(ACC, float32)
+        d, v = cuda.local.array(WINDOW, float32), cuda.local.array(VALUES, float32)
+        taps, acc = cuda.local.array(ROW_TAPS, float32), cuda.local.array(ACC, float32)
 
         # locate: neighbouring blocks share their pixels and differ in their filters
         block = uint32(cuda.blockIdx.x) // uint32(FILTER_GROUPS)

@@ -38,10 +38,8 @@ def specialise(H, W, K, R, S, THREADS, BLOCKS, wide):
     @unroll
     def conv2d_one_channel_pairs(x, packed, y, images):
         tile = shared_array(FILTERS)
-        left = cuda.local.array(WINDOW, float32)
-        right = cuda.local.array(WINDOW, float32)
-        taps = cuda.local.array(TAPS, float32)
-        acc = cuda.local.array(VECTOR, float32)
+        left, right = cuda.local.array(WINDOW, float32), cuda.local.array(WINDOW, float32)
+        taps, acc = cuda.local.array(TAPS, float32), cuda.local.array(VECTOR, float32)
 
         # locate
         n, number = locate(cuda.blockIdx.x, images)

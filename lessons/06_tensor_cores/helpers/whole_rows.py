@@ -104,12 +104,9 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
     @jit(THREADS, RESIDENT)
     @unroll
     def whole_rows(x, packed, y, tickets, parts):
-        shared = cuda.shared.array(0, float32)
-        drawn = cuda.shared.array(2, uint32)
-        a_frag = cuda.local.array(4, float32)
-        tap_frag = cuda.local.array(TAP_FRAG, float32)
-        acc = cuda.local.array(ACC, float32)
-        quad = cuda.local.array(4, float32)
+        shared, drawn = cuda.shared.array(0, float32), cuda.shared.array(2, uint32)
+        a_frag, tap_frag = cuda.local.array(4, float32), cuda.local.array(TAP_FRAG, float32)
+        acc, quad = cuda.local.array(ACC, float32), cuda.local.array(4, float32)
 
         # locate: the warp's sixteen pixels, the lane's one, and its k
         thread = uint32(cuda.threadIdx.x)

@@ -61,6 +61,27 @@ def plan(y_shape, filt_shape, geometry):
     return {"LINES": LINES, **shape} if LINES and LINES * multiprocessors() < N * O * P else None
 
 
+def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
+    """Build the function that asks for all tiles of ROWS filters, FILT_BYTES, to tiles[FIRST] and on.
+
+    They come in the order in which they are multiplied: of each part of the channels, S taps of a filter's row.
+    """
+
+    @inlined
+    def stay(tiles, filt_map, bars, steps, C):
+        hopper.barrier_expect(bars, 0, FILT_BYTES)
+        at, column, c = uint32(FIRST), int32(0), int32(0)
+        for _ in range(steps):
+            for s in range(S):
+                hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + int32(s) * C + c)
+                at += uint32(ROWS * BLOCK_K)
+            c += int32(BLOCK_K)
+            if c >= C:
+                c, column = int32(0), column + int32(S) * C
+
+    return stay
+
+
 @lru_cache
 def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     """The kernel, its bytes of shared memory, and the pixels that a stage loads."""
@@ -72,25 +93,13 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     STAYING = STAGES * X_SIZE  # where filters lie
     LEAVING = STAYING + RESIDENT * F_SIZE  # where results lie, on their way
     SLAB = LINES * KEPT * WARP_M  # of a warp
-    X_BYTES, F_BYTES = BYTES * LOADED * BLOCK_K, BYTES * RESIDENT * F_SIZE  # that arrive
+    X_BYTES = BYTES * LOADED * BLOCK_K  # that arrive
     SHARED_BYTES = BYTES * (LEAVING + TEAMS * 4 * SLAB)
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
     K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4  # as descriptors count
     X_TAP, F_TAP, X_STAGE = DILATION * BLOCK_K * BYTES >> 4, F_SIZE * BYTES >> 4, X_SIZE * BYTES >> 4
     ACC, QUADS = MMA_N // 2, MMA_N // 8
-
-    @inlined
-    def stay(tiles, filt_map, bars, steps, C):
-        """Ask for all filters, in the order in which they are multiplied."""
-        hopper.barrier_expect(bars, 0, F_BYTES)
-        at, column, c = uint32(STAYING), int32(0), int32(0)
-        for _ in range(steps):
-            for s in range(S):
-                hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + int32(s) * C + c)
-                at += uint32(F_SIZE)
-            c += int32(BLOCK_K)
-            if c >= C:
-                c, column = int32(0), column + int32(S) * C
+    stay = staying(STAYING, BYTES * RESIDENT * F_SIZE, MMA_M, BLOCK_K, S)
 
     @inlined
     @unroll

@@ -34,8 +34,7 @@ def split_a(tiles, at, swizzle, high, low):
 def split_b(b, parts):
     """parts[n] = b[:, n] rounded to TF32, parts[N + n] = what is left of it: rows run along k."""
     turned = shared_array(TURNED)
-    quad = cuda.local.array(VECTOR, float32)
-    rest = cuda.local.array(VECTOR, float32)
+    quad, rest = cuda.local.array(VECTOR, float32), cuda.local.array(VECTOR, float32)
     K, N = b.shape
     blocks_n = (N + SPLIT - 1) // SPLIT
     k0, n0 = cuda.blockIdx.x // blocks_n * SPLIT, cuda.blockIdx.x % blocks_n * SPLIT

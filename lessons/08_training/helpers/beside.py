@@ -23,8 +23,7 @@ def specialise(apply, read, read_y, to_float16, WIDTH):
 
     @cuda.jit
     def elementwise(out, K, operands):
-        values = cuda.local.array(WIDTH, float32)
-        held = cuda.local.array(WIDTH, float32)
+        values, held = cuda.local.array(WIDTH, float32), cuda.local.array(WIDTH, float32)
         i = uint32((cuda.blockIdx.x * THREADS + cuda.threadIdx.x) * WIDTH)
         if i < out.size:
             m, n = i // uint32(K), i % uint32(K)

@@ -14,17 +14,9 @@ import numpy as np
 from numba import cuda, float32, uint32
 from numba.types import float16
 
+from lessons.toolkit import memory
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import (
-    HALVES,
-    aligned,
-    commit_group,
-    copy8_guarded,
-    store2_rounded,
-    store8,
-    store8_guarded,
-    wait_group,
-)
+from lessons.toolkit.memory import HALVES, aligned, commit_group, wait_group
 from lessons.toolkit.mma import positive
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import ceil_div, mask_words, require_offsets
@@ -83,7 +75,7 @@ def second_half(K, BLOCK_M, BLOCK_N, STAGES):
         n, k = number // PANELS * BLOCK_N + row, number % PANELS * BLOCK_K + column
         at = start + place(row, column, uint32(BLOCK_K))
         for i in range(0, BLOCK_N, COPIED):
-            copy8_guarded(tiles, at + uint32(i * BLOCK_K), second, n + i, k, wide)
+            memory.copy8_guarded(tiles, at + uint32(i * BLOCK_K), second, n + i, k, wide)
 
     @inlined
     def round_row(tiles, row, n, acc, first):
@@ -99,7 +91,7 @@ def second_half(K, BLOCK_M, BLOCK_N, STAGES):
                         acc[first + j * 4 + v] = float32(0.0)
             for below in range(2):
                 at = panel + place(top + uint32(8 * below), column, uint32(BLOCK_K))
-                store2_rounded(tiles, at, acc, first + j * 4 + 2 * below)
+                memory.store2_rounded(tiles, at, acc, first + j * 4 + 2 * below)
 
     @inlined
     def store_rows(y, tiles, at, m, n, wide):
@@ -110,10 +102,10 @@ def second_half(K, BLOCK_M, BLOCK_N, STAGES):
         m, n, at = m + row, n + column, at + row * uint32(STRIDE) + column
         if wide and m + MMA_M - STORED_ROWS < M and n < N:  # nothing is asked between the reads and the stores
             for i in range(0, MMA_M, STORED_ROWS):
-                store8(y, (m + i) * N + n, tiles, at + uint32(i * STRIDE))
+                memory.store8(y, (m + i) * N + n, tiles, at + uint32(i * STRIDE))
         else:
             for i in range(0, MMA_M, STORED_ROWS):
-                store8_guarded(y, m + i, n, tiles, at + uint32(i * STRIDE), wide)
+                memory.store8_guarded(y, m + i, n, tiles, at + uint32(i * STRIDE), wide)
 
     @pasted
     @unroll

@@ -1,12 +1,39 @@
-"""Which taps meet a pixel of dx, and at which output: a mask for each pixel, a table for the tiles of GEMM_K."""
+"""Which taps meet a pixel of dx, and at which output: a mask for each pixel, a table for the tiles of GEMM_K.
+
+And the tile for a layer: `planned` gives a step what the harness calls.
+"""
+
+import importlib
+from functools import lru_cache, partial
 
 import numpy as np
 from numba import cuda, int32, int64, uint32
 
+from lessons.toolkit.grid import partials_for
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined
+
+long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
+BLOCK_K, GROUP_M = 8, 8  # the latter: rows of blocks that run together and share filters in L2
+TUNABLES = {
+    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
+    "BLOCKS_PER_SM": (2, 4, 6, 16), "GROUP_M": (1, 8), "SPLIT_K": long_sums.SPLITS,
+}  # fmt: skip
+
+
+def planned(tiles, met=lambda problem: 1):
+    """`shipped` and `workspace` of a step that takes one of these tiles; a pixel meets one of `met(problem)` taps."""
+    plan = lru_cache(partial(long_sums.choose, tiles))
+
+    def shipped(problem):
+        """The tile that the problem runs with unless another is asked for."""
+        p = problem
+        found = plan(p.N * p.D * p.H * p.W, p.C, max(1, p.reduction // met(p)))
+        return {**found, "BLOCK_K": BLOCK_K, "GROUP_M": GROUP_M}
+
+    return shipped, partials_for(shipped)
 
 
 @inlined

@@ -207,8 +207,7 @@ def transform_without_gaps(x, dy, xs, dys, geometry):
 @unroll
 def add_products(sums, dfilt, splits, C):
     """dfilt[k, 0, r, s, c] from sums[split, product, k, c], both flat: part after part, then the taps of the sums."""
-    total = cuda.local.array(PRODUCTS, float32)
-    across = cuda.local.array(TAPS * WINDOW, float32)
+    total, across = cuda.local.array(PRODUCTS, float32), cuda.local.array(TAPS * WINDOW, float32)
     size = uint32(dfilt.size // (TAPS * TAPS))
     i = uint32(cuda.grid(1))  # k and c
     if i < size:
@@ -244,8 +243,7 @@ def adding(BLOCK_M, BLOCK_N):
     def add_products(sums, dfilt, first_segments, K, C):
         """dfilt[k, 0, r, s, c], flat: the segments of each product in their order, then the taps."""
         totals = shared_array(TOTALS)
-        parts = cuda.local.array(ON_THE_WAY * VECTOR, float32)
-        total = cuda.local.array(VECTOR, float32)
+        parts, total = cuda.local.array(ON_THE_WAY * VECTOR, float32), cuda.local.array(VECTOR, float32)
         across = cuda.local.array(TAPS * WINDOW, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         tiles_of_product = uint32(first_segments.shape[0]) // PRODUCTS  # one number more is the end
