@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -297,23 +297,31 @@ class Executor(State):
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
 
-    def add_product(self, total: Any, at: Any, a: Any, i: Any, b: Any, j: Any, line: int) -> None:
-        """``total[at] += a[i] * b[j]``; of registers that all lanes have written, at once."""
-        if not self.ledger.recording and self.tainted is None and (place := _register(total, at)) is not None:
-            old, left, right = _whole(total, at), _whole(a, i), _whole(b, j)
-            alike = type(old) is type(left) is type(right) is np.ndarray and old.dtype is FLOAT32
-            if alike and left.dtype is FLOAT32 and right.dtype is FLOAT32:
-                total.storage.put(self, place, old + left * right, self.mask)
+    def add_products(self, total: Any, a: Any, b: Any, places: list[tuple[Any, Any, Any]], line: int) -> None:
+        """``total[at] += a[i] * b[j]`` for each of these places; of registers that all lanes have, at once."""
+        quick = bool(places) and not self.ledger.recording and self.tainted is None
+        if quick and type(total) is View is type(a) is type(b):
+            held = [_registers(view, at) for view, at in zip((total, a, b), zip(*places, strict=True), strict=True)]
+            storage = total.storage
+            if all(held) and storage not in (a.storage, b.storage) and self.mask.count == storage.whole.count:
+                sums, left, right = held
+                for at, i, j in places:
+                    sums[at] = sums[at] + left[i] * right[j]
+                storage.values[total.start : total.start + len(sums)] = sums
                 return
-        before = self.load(total, at, line)
-        product = values.mul(self.load(a, i, line), self.load(b, j, line))
-        self.store(total, at, self.multiply_add(values.add, before, product, line), line)
+        for at, i, j in places:
+            before, product = self.load(total, at, line), values.mul(self.load(a, i, line), self.load(b, j, line))
+            self.store(total, at, self.multiply_add(values.add, before, product, line), line)
 
 
-def _whole(array: Any, index: Any) -> Any:
-    """What a register holds that a constant index names and that no lane lacks; else None."""
-    at = _register(array, index)
-    return None if at is None or array.storage.lacking else array.storage.values[at]
+def _registers(array: View, places: Sequence[Any]) -> list[Any]:
+    """The registers of a local array with one axis; none unless the places name such as all lanes have, of float32."""
+    storage = array.storage
+    if type(storage) is not Local or storage.lacking or array.strides != (1,) or type(array.start) is not int:
+        return []
+    held: list[Any] = storage.values[array.start : array.start + array.shape[0]]
+    plain = type(places[0]) is int and min(places) >= 0 and max(places) < len(held)
+    return held if plain and all(getattr(held[at], "dtype", None) is FLOAT32 for at in {*places}) else []
 
 
 def _register(array: View, index: Any) -> int | None:
