@@ -315,7 +315,7 @@ class Executor(State):
 
 
 def _registers(array: View, places: Sequence[Any]) -> list[Any]:
-    """The registers of a local array with one axis; none unless the places name such as all lanes have, of float32."""
+    """The registers of a local array with one axis; none unless all lanes have those that are named, of float32."""
     storage = array.storage
     if type(storage) is not Local or storage.lacking or array.strides != (1,) or type(array.start) is not int:
         return []

@@ -104,6 +104,7 @@ def copy(
     storage.record(state, shared, target, width, "copy", line, lanes)
     if storage.pending is None:
         storage.pending = np.zeros(len(storage.data), np.bool_)
+    storage.loose = None
     for v, value in enumerate(found):
         at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
         storage.pending[at[lanes]] = True
@@ -123,7 +124,7 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
         lanes, storage = copy.lanes & state.mask.bits, copy.storage
         lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
         if lanes.any():
-            places = copy.place[lanes]
+            places, storage.loose = copy.place[lanes], None
             storage.pending[places] = False
             storage.data[places] = spread(copy.value, lanes.shape)[lanes]
             storage.written[places] = True

@@ -20,6 +20,7 @@ from common.trace.views import Offsets, View, Wrong, beyond
 
 Array = NDArray[Any]
 
+_TOGETHER = np.bitwise_or.reduce
 _WARPS_KEPT = 4  # of one access, so that later rounds of a loop are kept, too
 
 
@@ -51,8 +52,10 @@ class Storage:
     def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
         """A fault unless the accessed elements start at a multiple of their size in bytes."""
         size = width * self.dtype.itemsize
-        bad = (self._position(place) & (size - 1)) != 0
-        if np.count_nonzero(bad) and np.count_nonzero(bad & state.mask.bits):
+        position = self._position(place)
+        together = position if type(position) is int else int(_TOGETHER(position))
+        bad = together & (size - 1) and (position & (size - 1)) != 0
+        if np.count_nonzero(bad & state.mask.bits):
             first = state.first(place - view.start, bad)
             text = f"{8 * size}-bit access to {view.element(first)}, whose address is no multiple of {size} bytes"
             state.fault("misaligned", line, view.name, text, bad)
@@ -77,13 +80,15 @@ class Storage:
             values.append(self.data.take(at, mode="clip"))
         return values if wrong is None else [choose(wrong, self.blank, value) for value in values]
 
-    def missing(self, state: State, view: View, place: Any, v: int, at: Any, line: int, changes: bool = False) -> None:
+    def missing(
+        self, state: State, view: View, place: Any, v: int, at: Any, line: int, changes: bool = False
+    ) -> None:
         """Remember the active lanes that read (or change) what nothing has written, ``v`` behind the place, which is
         ``at`` in the storage."""
-        have = True if self.written is None else self.written.take(at, mode="clip")
-        if np.count_nonzero(have) == np.size(have):
+        have = np.True_ if self.written is None else self.written.take(at, mode="clip")
+        if np.count_nonzero(have) == have.size:
             return
-        lanes = state.mask.bits & ~have
+        lanes: Bools = state.mask.bits & ~have
         if np.count_nonzero(lanes):
             nan = self.dtype.kind == "f" and not changes
             views.read_unwritten(state, line, view, place + v - view.start, lanes, nan)
@@ -211,7 +216,7 @@ def picked(at: Any, lanes: Any) -> Any:
     if lanes.dtype != np.bool_:
         return at
     if isinstance(at, np.ndarray) and at.shape == lanes.shape:
-        return at if lanes.all() else at[lanes]
+        return at if np.count_nonzero(lanes) == len(lanes) else at[lanes]
     return np.full(np.count_nonzero(lanes), at)
 
 

@@ -18,6 +18,7 @@ from common.trace.cost import Bools, Ints
 from common.trace.state import State
 from common.trace.values import INT64, Value, dtype_of, signed, uniform
 
+_MOST = np.maximum.reduce
 Offsets = Any  # int, or an int64 per lane
 Wrong: TypeAlias = "Bools | None"  # lanes whose index is wrong; None: no lane
 
@@ -188,14 +189,16 @@ def within(
     state: State, index: Value, extent: int, line: int, view: Any, axis: int | None, verb: str
 ) -> tuple[Offsets, Wrong]:
     """An index as an offset along an axis (None: a flat offset), and the lanes for which it is outside."""
-    at = index if type(index) is int else as_offset(index)
+    at: Any = index if type(index) is int else as_offset(index)
     if type(at) is int:
         if 0 <= at < extent:
             return at, None
         wrong = state.mask.bits
     else:
-        wrong = at.view(np.uint64) >= np.uint64(max(extent, 0))
-        if not np.count_nonzero(wrong) or not np.count_nonzero(wrong := wrong & state.mask.bits):
+        if not len(at) or _MOST(at.view(np.uint64)) < max(extent, 0):
+            return at, None
+        wrong = ((at < 0) | (at >= extent)) & state.mask.bits
+        if not np.count_nonzero(wrong):
             return at, None
     where, whole = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name, extent
     if axis is not None and (type(index) is int or dtype_of(index).kind == "i"):  # it may count from the end
