@@ -106,7 +106,7 @@ def copy(
         storage.pending = np.zeros(len(storage.data), np.bool_)
     storage.loose = None
     for v, value in enumerate(found):
-        at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
+        at = spread(storage.flat_offset(target + v), lanes.shape)
         storage.pending[at[lanes]] = True
         storage.noted(state, shared, "write", at, lanes, line, value)
         state.copies.append(Copy(storage, shared, at, lanes, value, line, state.groups))

@@ -13,7 +13,7 @@ from common.catalog import limits
 from common.trace import views
 from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
-from common.trace.races import Access, Shadow
+from common.trace.races import Access, Shadow, picked
 from common.trace.state import Log, State, TraceError
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View, Wrong, beyond
@@ -150,22 +150,25 @@ class Global(Storage):
                 self.written = None
         self._watched = self._watched or watched
 
-    def _note(
-        self, op: str, state: State, view: View, places: Ints, who: Ints, line: int, values: Any = None
-    ) -> Access:
+    def _shadow_in(self, state: State) -> Shadow:
         if self._log is not state.log:  # no argument is this array: the kernel has it from a tuple or a closure
             self.begin(state.log, True)
         if self._shadow is None:
             self._shadow = Shadow(len(self.data), state.log)
-        return self._shadow.note(op, state, view, places, who, line, state.stamps, self.data, values)
+        return self._shadow
+
+    def _note(
+        self, op: str, state: State, view: View, places: Ints, who: Ints, line: int, values: Any = None
+    ) -> Access:
+        shadow = self._shadow_in(state)
+        return shadow.note(op, state, view, places, who, line, state.stamps, self.data, values)
 
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         if self._watched or self._log is not state.log:
-            who: Any = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
-            self._note("read", state, view, picked(at, lanes), who, line)
+            self._shadow_in(state).read(state, view, at, lanes, line, state.stamps)
 
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.require_writable(state, view, line)
@@ -209,15 +212,6 @@ class Constant(Storage):
 
 def _asked(places: Ints, lanes: Bools) -> list[int | None]:
     return [place if on else None for place, on in zip(places.tolist(), lanes, strict=True)]
-
-
-def picked(at: Any, lanes: Any) -> Any:
-    """Of a value, one for each of the lanes: those of a mask, or a number for each element of ``at``."""
-    if lanes.dtype != np.bool_:
-        return at
-    if isinstance(at, np.ndarray) and at.shape == lanes.shape:
-        return at if np.count_nonzero(lanes) == len(lanes) else at[lanes]
-    return np.full(np.count_nonzero(lanes), at)
 
 
 def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any]) -> tuple[Ints, Any]:

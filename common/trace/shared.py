@@ -12,8 +12,8 @@ import numpy as np
 from common.catalog import device, limits
 from common.trace import views
 from common.trace.cost import Bools, Cost, Ints, Key
-from common.trace.memory import Constant, OwnRecords, Storage, ordered, picked, poisoned
-from common.trace.races import Shadow
+from common.trace.memory import Constant, OwnRecords, Storage, ordered, poisoned
+from common.trace.races import Shadow, picked
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
 from common.trace.views import Offsets, View, Wrong
@@ -171,6 +171,9 @@ class Shared(Storage):
         for op, at, lanes, line, stamps, value, *_ in met:
             places, who, values = picked(at, lanes), state.lane_numbers[lanes], None
             known = changed[places]
+            if op == "read":
+                shadow.read(state, view, places[known], who[known], line, stamps)
+                continue
             if op == "write":
                 values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[lanes]
             shadow.note(op, state, view, places[known], who[known], line, stamps, content, values)
