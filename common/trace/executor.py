@@ -284,7 +284,7 @@ class Executor(State):
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
         """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
         zero = b == 0
-        if not (zero if uniform(b) else zero.any()):
+        if not np.count_nonzero(zero):
             return function(a, b)
         if "f" in (dtype_of(a).kind, dtype_of(b).kind):
             return function(np.float64(a) if type(a) is int else a, b)

@@ -215,8 +215,10 @@ class Local(Storage):
     ) -> Any:
         if state.ledger.recording:
             self._record(state, view, place, width, "read", line)
-        if width == 1 and type(place) is int and not self.lacking and (value := self.values[place]) is not None:
-            return [value]
+        if type(place) is int and not self.lacking:
+            found = self.values[place : place + width]
+            if type(None) not in map(type, found):
+                return found
         return [self.value_at(state, view, place + v, line) for v in range(width)]
 
     def value_at(self, state: State, view: View, place: Offsets, line: int) -> Value:

@@ -70,19 +70,18 @@ def _common(left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
     )
 
 
-def _in(value: Value, dtype: np.dtype[Any]) -> Value:
-    if type(value) is np.ndarray:
-        return value if value.dtype is dtype else value.astype(dtype)
-    return signed(value) if dtype is INT64 else dtype.type(value)
-
-
 def unified(a: Value, b: Value) -> tuple[Value, Value]:
     """Both operands in the type that Numba computes in."""
-    left, right = dtype_of(a), dtype_of(b)
+    left = a.dtype if type(a) is np.ndarray else dtype_of(a)
+    right = b.dtype if type(b) is np.ndarray else dtype_of(b)
     if left is right and left in _COMPUTED:
         return a, b
     dtype = _common(left, right)
-    return _in(a, dtype), _in(b, dtype)
+    if left is not dtype:
+        a = a.astype(dtype) if type(a) is np.ndarray else signed(a) if dtype is INT64 else dtype.type(a)
+    if right is not dtype:
+        b = b.astype(dtype) if type(b) is np.ndarray else signed(b) if dtype is INT64 else dtype.type(b)
+    return a, b
 
 
 # --- operators ---

@@ -312,7 +312,7 @@ def take_taint(state: State, giver: Ints) -> None:
 
 def spread_taint(state: State) -> None:
     """The lanes of a warp have worked something out together: what one read unwritten, each may hold now."""
-    for step in 1, 2, 4, 8, 16:
+    for step in () if state.tainted is None else (1, 2, 4, 8, 16):
         take_taint(state, state.lane_numbers ^ step)
 
 
