@@ -19,7 +19,7 @@ from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
 from common.run import stages
 from common.trace import races, values, views
-from common.trace.cost import WARP, Ints, Ledger
+from common.trace.cost import WARP, Bools, Ints, Ledger
 from common.trace.functions import Function, Names
 from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers
@@ -301,12 +301,15 @@ class Executor(State):
         """``total[at] += a[i] * b[j]`` for each of these places; of registers that all lanes have, at once."""
         quick = bool(places) and not self.ledger.recording and self.tainted is None
         if quick and type(total) is View is type(a) is type(b):
-            held = [_registers(view, at) for view, at in zip((total, a, b), zip(*places, strict=True), strict=True)]
+            bits, (to, left, right) = self.mask.bits, zip(*places, strict=True)
+            held = _registers(total, to, self.all.bits), _registers(a, left, bits), _registers(b, right, bits)
             storage = total.storage
-            if all(held) and storage not in (a.storage, b.storage) and self.mask.count == storage.whole.count:
-                sums, left, right = held
+            if all(held) and storage not in (a.storage, b.storage):
+                sums, a, b = held
+                some = None if self.mask.count == storage.whole.count else bits
                 for at, i, j in places:
-                    sums[at] = sums[at] + left[i] * right[j]
+                    value = sums[at] + a[i] * b[j]
+                    sums[at] = value if some is None else np.where(some, value, sums[at])
                 storage.values[total.start : total.start + len(sums)] = sums
                 return
         for at, i, j in places:
@@ -314,14 +317,17 @@ class Executor(State):
             self.store(total, at, self.multiply_add(values.add, before, product, line), line)
 
 
-def _registers(array: View, places: Sequence[Any]) -> list[Any]:
-    """The registers of a local array with one axis; none unless all lanes have those that are named, of float32."""
-    storage = array.storage
-    if type(storage) is not Local or storage.lacking or array.strides != (1,) or type(array.start) is not int:
+def _registers(array: View, places: Sequence[Any], lanes: Bools) -> list[Any]:
+    """The registers of a local array with one axis; none unless these lanes have those that are named, of float32."""
+    storage, start = array.storage, array.start
+    if type(storage) is not Local or array.strides != (1,) or type(start) is not int or type(places[0]) is not int:
         return []
-    held: list[Any] = storage.values[array.start : array.start + array.shape[0]]
-    plain = type(places[0]) is int and min(places) >= 0 and max(places) < len(held)
-    return held if plain and all(getattr(held[at], "dtype", None) is FLOAT32 for at in {*places}) else []
+    held, named = storage.values[start : start + array.shape[0]], {*places}
+    if min(named) < 0 or max(named) >= len(held):
+        return []
+    gaps = [storage.lacking[start + at] for at in named if start + at in storage.lacking] if storage.lacking else []
+    known = all(getattr(held[at], "dtype", None) is FLOAT32 for at in named)
+    return held if known and not any(np.count_nonzero(gap & lanes) for gap in gaps) else []
 
 
 def _register(array: View, index: Any) -> int | None:

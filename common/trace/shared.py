@@ -149,7 +149,7 @@ class Shared(Storage):
         if "write" in ops or ops >= {"atomic", "read"}:
             self._find_races(state, view, accesses)
         self.accesses, self._read_lanes = later, 0
-        self.complete = self.complete or bool(self.written.all())
+        self.complete = self.complete or (ops != {"read"} and bool(self.written.all()))
 
     def _find_races(self, state: State, view: View, accesses: list[_Access]) -> None:
         changed = np.zeros(len(self.data), np.bool_)
@@ -183,13 +183,13 @@ class Shared(Storage):
 
 def _each_by_one_thread(state: State, changed: Bools, accesses: list[_Access]) -> bool:
     """Is each of the elements that are changed accessed by one thread alone?"""
-    owner = np.full(len(changed), -1, np.int32)
-    for one in accesses:
-        places, who = picked(one.at, one.lanes), picked(state.lane_numbers, one.lanes)
-        before = owner[places]
+    owner = np.empty(len(changed), np.int64)
+    found = [(one.op, picked(one.at, one.lanes), picked(state.lane_numbers, one.lanes)) for one in accesses]
+    for _, places, who in found:
         owner[places] = who
-        apart = (before >= 0) & (before != who) | (owner[places] != who)
-        if np.count_nonzero(apart) and np.count_nonzero(apart & changed[places] if one.op == "read" else apart):
+    for op, places, who in found:
+        apart = owner.take(places) != who
+        if np.count_nonzero(apart) and np.count_nonzero(apart & changed[places] if op == "read" else apart):
             return False
     return True
 
