@@ -105,7 +105,7 @@ def _change(
     storage.record(state, view, place, 1, "atomic", line, lanes)
     at = np.broadcast_to(np.asarray(storage.flat_offset(place)), lanes.shape)
     if not fresh and not storage.complete:
-        storage.missing(state, view, place, 0, at, line, changes=True)
+        storage.missing(state, view, place, at, line, changes=True)
     storage.note_atomic(state, view, at, lanes, line)
     everyone, old = np.flatnonzero(lanes)[:: -1 if state.reversed else 1], np.zeros(lanes.shape, view.dtype)
     everyone = everyone[np.argsort(at[everyone], kind="stable")]

@@ -67,31 +67,24 @@ class Storage:
         self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
     ) -> list[Value]:
         """``width`` values from a place on, but for the lanes that are ``wrong``; ``op``: as the ledger costs it."""
-        if not view.bounded:
-            wrong = beyond(state, view, place, width, wrong, line, "read")
+        wrong = beyond(state, view, place, width, wrong, line, "read")
         lanes, first, values = state.among(wrong), self.flat_offset(place), []
-        if state.ledger.recording:
-            self.record(state, view, place, width, op, line, lanes)
+        self.record(state, view, place, width, op, line, lanes)
         for v in range(width):
             at = first + v if v else first
             if self.written is not None and not self.complete:
-                self.missing(state, view, place, v, at, line)
+                self.missing(state, view, place + v, at, line)
             self.note_read(state, view, at, lanes, line)
             values.append(self.data.take(at, mode="clip"))
         return values if wrong is None else [choose(wrong, self.blank, value) for value in values]
 
-    def missing(
-        self, state: State, view: View, place: Any, v: int, at: Any, line: int, changes: bool = False
-    ) -> None:
-        """Remember the active lanes that read (or change) what nothing has written, ``v`` behind the place, which is
-        ``at`` in the storage."""
+    def missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
+        """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
         have = np.True_ if self.written is None else self.written.take(at, mode="clip")
-        if np.count_nonzero(have) == have.size:
-            return
-        lanes: Bools = state.mask.bits & ~have
+        lanes = state.mask.bits & ~have
         if np.count_nonzero(lanes):
             nan = self.dtype.kind == "f" and not changes
-            views.read_unwritten(state, line, view, place + v - view.start, lanes, nan)
+            views.read_unwritten(state, line, view, place - view.start, lanes, nan)
 
     def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
         ledger, mask = state.ledger, state.mask

@@ -89,8 +89,7 @@ class Shared(Storage):
                 self.loose = loose.reshape(-1, self.size).any(axis=0)
             if low >= 0 and high <= self.size and not np.count_nonzero(self.loose[low:high]):
                 lanes, at = state.mask.bits, self.flat_offset(place)
-                if state.ledger.recording:
-                    self.record(state, view, place, width, op, line, lanes)
+                self.record(state, view, place, width, op, line, lanes)
                 self._keep(_Access("read", at, lanes, line, state.stamps, None, width, low, high))
                 return [(self.data[v:] if v else self.data).take(at, mode="clip") for v in range(width)]
         return super().read(state, view, place, width, wrong, line, op)
@@ -156,7 +155,7 @@ class Shared(Storage):
         for one in accesses:
             if one.op != "read":
                 changed[picked(one.at, one.lanes)] = True
-        in_blocks: Any = changed.reshape(-1, self.size).any(axis=0)
+        in_blocks: Any = changed.reshape(-1, max(self.size, 1)).any(axis=0)
         met: list[_Access] = []
         for one in accesses:  # most read what was staged before
             if one.op != "read":

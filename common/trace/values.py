@@ -239,12 +239,10 @@ def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> 
     at_once = _AT_ONCE.get(function)  # without a way through 64 bits
 
     def apply(*operands: Value) -> Value:
-        try:
-            for one in operands:
-                if one.dtype is not dtype and one.dtype != dtype:
-                    return function(*operands)
-        except AttributeError:  # an int of Python's
-            return function(*operands)
+        for one in operands:
+            found = getattr(one, "dtype", None)
+            if found is not dtype and found != dtype:
+                return function(*operands)
         return at_once(*operands) if at_once else cast(function(*operands), dtype)
 
     return apply
