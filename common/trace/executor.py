@@ -320,14 +320,15 @@ class Executor(State):
 def _registers(array: View, places: Sequence[Any], lanes: Bools) -> list[Any]:
     """The registers of a local array with one axis; none unless these lanes have those that are named, of float32."""
     storage, start = array.storage, array.start
-    if type(storage) is not Local or array.strides != (1,) or type(start) is not int or type(places[0]) is not int:
+    if type(storage) is not Local or storage.dtype is not FLOAT32 or array.strides != (1,) or type(start) is not int:
         return []
-    held, named = storage.values[start : start + array.shape[0]], {*places}
-    if min(named) < 0 or max(named) >= len(held):
+    held: list[Any] = storage.values[start : start + array.shape[0]]
+    if type(None) in map(type, held) or type(places[0]) is not int or min(places) < 0 or max(places) >= len(held):
         return []
-    gaps = [storage.lacking[start + at] for at in named if start + at in storage.lacking] if storage.lacking else []
-    known = all(getattr(held[at], "dtype", None) is FLOAT32 for at in named)
-    return held if known and not any(np.count_nonzero(gap & lanes) for gap in gaps) else []
+    gaps = (
+        [storage.lacking[start + at] for at in {*places} if start + at in storage.lacking] if storage.lacking else ()
+    )
+    return [] if any(np.count_nonzero(gap & lanes) for gap in gaps) else held
 
 
 def _register(array: View, index: Any) -> int | None:
