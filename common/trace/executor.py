@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -19,7 +19,7 @@ from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
 from common.run import child
 from common.trace import races, values, views
-from common.trace.cost import WARP, Ints, Ledger
+from common.trace.cost import WARP, Bools, Ints, Ledger
 from common.trace.functions import Function, Names
 from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers, Map
@@ -283,7 +283,7 @@ class Executor(State):
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
         """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
         zero = b == 0
-        if not (zero if uniform(b) else zero.any()):
+        if not np.count_nonzero(zero):
             return function(a, b)
         if "f" in (dtype_of(a).kind, dtype_of(b).kind):
             return function(np.float64(a) if type(a) is int else a, b)
@@ -296,23 +296,38 @@ class Executor(State):
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
 
-    def add_product(self, total: Any, at: Any, a: Any, i: Any, b: Any, j: Any, line: int) -> None:
-        """``total[at] += a[i] * b[j]``; of registers that all lanes have written, at once."""
-        if not self.ledger.recording and self.tainted is None and (place := _register(total, at)) is not None:
-            old, left, right = _whole(total, at), _whole(a, i), _whole(b, j)
-            alike = type(old) is type(left) is type(right) is np.ndarray and old.dtype is FLOAT32
-            if alike and left.dtype is FLOAT32 and right.dtype is FLOAT32:
-                total.storage.put(self, place, old + left * right, self.mask)
+    def add_products(self, total: Any, a: Any, b: Any, places: list[tuple[Any, Any, Any]], line: int) -> None:
+        """``total[at] += a[i] * b[j]`` for each of these places; of registers that all lanes have, at once."""
+        quick = bool(places) and not self.ledger.recording and self.tainted is None
+        if quick and type(total) is View is type(a) is type(b):
+            bits, (to, left, right) = self.mask.bits, zip(*places, strict=True)
+            held = _registers(total, to, self.all.bits), _registers(a, left, bits), _registers(b, right, bits)
+            storage = total.storage
+            if all(held) and storage not in (a.storage, b.storage):
+                sums, a, b = held
+                some = None if self.mask.count == storage.whole.count else bits
+                for at, i, j in places:
+                    value = sums[at] + a[i] * b[j]
+                    sums[at] = value if some is None else np.where(some, value, sums[at])
+                storage.values[total.start : total.start + len(sums)] = sums
                 return
-        before = self.load(total, at, line)
-        product = values.mul(self.load(a, i, line), self.load(b, j, line))
-        self.store(total, at, self.multiply_add(values.add, before, product, line), line)
+        for at, i, j in places:
+            before, product = self.load(total, at, line), values.mul(self.load(a, i, line), self.load(b, j, line))
+            self.store(total, at, self.multiply_add(values.add, before, product, line), line)
 
 
-def _whole(array: Any, index: Any) -> Any:
-    """What a register holds that a constant index names and that no lane lacks; else None."""
-    at = _register(array, index)
-    return None if at is None or array.storage.lacking else array.storage.values[at]
+def _registers(array: View, places: Sequence[Any], lanes: Bools) -> list[Any]:
+    """The registers of a local array with one axis; none unless these lanes have those that are named, of float32."""
+    storage, start = array.storage, array.start
+    if type(storage) is not Local or storage.dtype is not FLOAT32 or array.strides != (1,) or type(start) is not int:
+        return []
+    held: list[Any] = storage.values[start : start + array.shape[0]]
+    if type(None) in map(type, held) or type(places[0]) is not int or min(places) < 0 or max(places) >= len(held):
+        return []
+    gaps = (
+        [storage.lacking[start + at] for at in {*places} if start + at in storage.lacking] if storage.lacking else ()
+    )
+    return [] if any(np.count_nonzero(gap & lanes) for gap in gaps) else held
 
 
 def _register(array: View, index: Any) -> int | None:

@@ -21,15 +21,16 @@ _INDICES = ("cuda.threadIdx", "cuda.blockIdx", "cuda.blockDim", "cuda.gridDim")
 
 class Expressions:
     """``pure(name)``: is a free name called with no line? ``home``: is it in the step's file? If not, what it does is
-    booked on the line that called it. ``ints``: free names, counters of loops over ranges of such, and variables that
-    are sums and the like of such, that are Python ints, one for all threads: their arithmetic, most of a kernel's, is
-    Python's own.
+    booked on the line that called it. ``ints``: free names, parameters (``given``), counters of loops over ranges of
+    such, and variables that are sums and the like of such, that are Python ints, one for all threads: their
+    arithmetic, most of a kernel's, is Python's own.
     ``narrow``: of `lessons.toolkit.narrow` only constants are such ints, and counters of loops that are written out;
     where arithmetic or a variable takes one, it has 32 bits."""
 
     def __init__(
-        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str], narrow: bool
-    ) -> None:
+        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str],
+        given: frozenset[str], narrow: bool,
+    ) -> None:  # fmt: skip
         self.definition, self.pure, self.home, self.narrow = definition, pure, home, narrow
         self.constants: dict[str, float] = {}
         self.count = 0
@@ -43,7 +44,8 @@ class Expressions:
                 case ast.For(target=ast.Name(name)) | ast.Assign(targets=[ast.Name(name)]):
                     self.values_of.setdefault(name, []).append(node)
         plain = {name for name, own in self.values_of.items() if len(own) == stores[name]} - self.parameters
-        self.ints = (ints - self.local) | plain
+        unset = frozenset[str]() if narrow else given - stores.keys()
+        self.ints = (ints - self.local) | plain | unset
         self.drop_ints(set())
 
     def untraced(self, node: ast.stmt | ast.expr, what: str) -> TraceError:

@@ -10,9 +10,10 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType, ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -126,9 +127,10 @@ class Function:
     def __init__(self, function: Code, names: Names) -> None:
         self.function, self.names = function, names
         self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
-        self.only_read: dict[str, int] = {}  # see _Translation
+        self.only_read: dict[str, int] = {}  # see _Read
         self._shares = True
-        self._translated: Any = None
+        self._namespace: dict[str, Any] = {}
+        self._translated: dict[tuple[bool, ...], Any] = {}  # by which of the arguments are ints
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
@@ -136,34 +138,50 @@ class Function:
         linecache.checkcache(code.co_filename)  # the file may have been edited
         text, named = "".join(linecache.getlines(code.co_filename)), code.co_names + code.co_freevars
         casts = frozenset(name for name in named if isinstance(_number_type(scope.get(name)), Cast))
-        ints = frozenset(name for name, value in scope.items() if type(value) is int)
-        found = _translation(code, text, self.home, frozenset(scope), casts, ints)
+        found = _read(code, text, frozenset(scope))
+        self._asked = (
+            code,
+            found,
+            self.home,
+            casts,
+            frozenset(name for name in found.free if type(scope[name]) is int),
+        )
         self._shares, self.only_read, narrow = found.shares, found.only_read, _NARROW[found.narrow]
         self.names.state.cooperative |= "this_grid" in code.co_names
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
-        namespace = {**self.names.builtins, **narrow, **wrapped, **runtime, "_t": self.names.state, **found.constants}
-        exec(found.code, namespace)
-        self._translated = namespace[FUNCTION]
+        self._namespace = {**self.names.builtins, **narrow, **wrapped, **runtime, "_t": self.names.state}
+
+    def _for(self, given: tuple[bool, ...]) -> Any:
+        if not self._namespace:
+            self.freeze()
+        named = zip(self.function.__code__.co_varnames, given, strict=False)
+        text, constants = _translation(*self._asked, frozenset(name for name, is_int in named if is_int))
+        namespace = {**self._namespace, **constants}
+        exec(text, namespace)
+        self._translated[given] = namespace[FUNCTION]
+        return namespace[FUNCTION]
 
     def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if self._translated is None:
-            self.freeze()
+        given = tuple([type(one) is int for one in arguments])
+        translated = self._translated.get(given) or self._for(given)
         site, mask, path = state.site, state.mask, state.call_path
         state.depth += 1
         state.call_path = [self.function] if self._shares else [*path, self.function, state.spot]
         if not self.home:
             state.site = line
         try:
-            return self._translated(*arguments, **options)
+            return translated(*arguments, **options)
         finally:
             state.depth -= 1
             state.call_path, state.site, state.mask = path, site, mask
 
 
-class _Translation(NamedTuple):
-    code: CodeType
-    constants: dict[str, Any]  # the floats that it names
+@dataclass(eq=False)
+class _Read:
+    """What a function's text says."""
+
+    definition: ast.FunctionDef
     free: frozenset[str]  # names
     only_read: dict[str, int]  # parameters that nothing is done with but to read elements, by so many indices
     shares: bool  # have all calls one shared memory? Not if Numba writes the function out at each
@@ -171,21 +189,26 @@ class _Translation(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _translation(
-    code: CodeType, text: str, home: bool, scope: frozenset[str], casts: frozenset[str], ints: frozenset[str]
-) -> _Translation:
-    """``scope``: the free names; ``casts``, ``ints``: those that are types, and Python ints."""
+def _read(code: CodeType, text: str, scope: frozenset[str]) -> _Read:
+    """``scope``: the free names."""
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
-    pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
     decorators = [ast.unparse(decorator) for decorator in definition.decorator_list]
     narrowed = next((one for one in decorators if one.split("(")[0] == "narrow"), "")
     narrow = "int32" if "signed=True" in narrowed else "uint32" if narrowed else ""
-    translator = Translator(definition, pure, home, ints & free, bool(narrow))
+    return _Read(definition, free, _only_read(definition), not any("always" in one for one in decorators), narrow)
+
+
+@lru_cache(maxsize=1024)
+def _translation(
+    code: CodeType, found: _Read, home: bool, casts: frozenset[str], ints: frozenset[str], given: frozenset[str]
+) -> tuple[CodeType, dict[str, Any]]:
+    """The code, and the floats that it names. ``casts``, ``ints``: free names of types, and of Python ints;
+    ``given``: parameters that are such ints."""
+    pure = lambda name: name in casts if name in found.free else name in _BUILTINS  # noqa: E731
+    translator = Translator(found.definition, pure, home, ints, given, bool(found.narrow))
     compiled = compile(translator.module(), code.co_filename, "exec")
-    floats = {name: np.float64(value) for name, value in translator.constants.items()}
-    shares = not any("always" in one for one in decorators)
-    return _Translation(compiled, floats, free, _only_read(definition), shares, narrow)
+    return compiled, {name: np.float64(value) for name, value in translator.constants.items()}
 
 
 def _only_read(definition: ast.FunctionDef) -> dict[str, int]:

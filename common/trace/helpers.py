@@ -103,8 +103,9 @@ def copy(
     storage.record(state, shared, target, width, "copy", line, lanes)
     if storage.pending is None:
         storage.pending = np.zeros(len(storage.data), np.bool_)
+    storage.loose = None
     for v, value in enumerate(found):
-        at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
+        at = spread(storage.flat_offset(target + v), lanes.shape)
         storage.pending[at[lanes]] = True
         storage.noted(state, shared, "write", at, lanes, line, value)
         state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
@@ -122,7 +123,7 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
         lanes, storage = copy.lanes & state.mask.bits, copy.view.storage
         lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
         if lanes.any():
-            places = copy.place[lanes]
+            places, storage.loose = copy.place[lanes], None
             storage.pending[places] = False
             storage.data[places] = spread(copy.value, lanes.shape)[lanes]
             storage.written[places] = True
@@ -212,6 +213,8 @@ def cut_to_tf32(value: Value) -> Value:
 
 
 def _require_warps(state: State, line: int, name: str) -> None:
+    if state.mask.count == WARP * state.mask.warps:
+        return
     rows = state.mask.bits.reshape(-1, WARP)
     apart = np.repeat(rows.any(axis=1) & ~rows.all(axis=1), WARP)
     text = f"{name} is for all {WARP} lanes of a warp together, and some do not come to it"

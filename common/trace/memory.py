@@ -13,13 +13,14 @@ from common.catalog import limits
 from common.trace import views
 from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
-from common.trace.races import Access, Shadow
+from common.trace.races import Access, Shadow, picked
 from common.trace.state import Log, State, TraceError
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View, Wrong, beyond
 
 Array = NDArray[Any]
 
+_TOGETHER = np.bitwise_or.reduce
 _WARPS_KEPT = 4  # of one access, so that later rounds of a loop are kept, too
 
 
@@ -51,7 +52,9 @@ class Storage:
     def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
         """A fault unless the accessed elements start at a multiple of their size in bytes."""
         size = width * self.dtype.itemsize
-        bad = (self._position(place) & (size - 1)) != 0
+        position = self._position(place)
+        together = position if type(position) is int else int(_TOGETHER(position))
+        bad = together & (size - 1) and (position & (size - 1)) != 0
         if np.count_nonzero(bad & state.mask.bits):
             first = state.first(place - view.start, bad)
             text = f"{8 * size}-bit access to {view.element(first)}, whose address is no multiple of {size} bytes"
@@ -65,9 +68,8 @@ class Storage:
     ) -> list[Value]:
         """``width`` values from a place on, but for the lanes that are ``wrong``; ``op``: as the ledger costs it."""
         wrong = beyond(state, view, place, width, wrong, line, "read")
-        lanes, first = state.among(wrong), self.flat_offset(place)
+        lanes, first, values = state.among(wrong), self.flat_offset(place), []
         self.record(state, view, place, width, op, line, lanes)
-        values = []
         for v in range(width):
             at = first + v if v else first
             if self.written is not None and not self.complete:
@@ -78,14 +80,11 @@ class Storage:
 
     def missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
         """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
-        if self.written is None:
-            return
-        have = self.written.take(at, mode="clip")
-        if np.count_nonzero(have) < np.size(have):
-            lanes = state.mask.bits & ~have
-            if np.count_nonzero(lanes):
-                nan = self.dtype.kind == "f" and not changes
-                views.read_unwritten(state, line, view, place - view.start, lanes, nan)
+        have = np.True_ if self.written is None else self.written.take(at, mode="clip")
+        lanes = state.mask.bits & ~have
+        if np.count_nonzero(lanes):
+            nan = self.dtype.kind == "f" and not changes
+            views.read_unwritten(state, line, view, place - view.start, lanes, nan)
 
     def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
         ledger, mask = state.ledger, state.mask
@@ -144,22 +143,25 @@ class Global(Storage):
                 self.written = None
         self._watched = self._watched or watched
 
-    def _note(
-        self, op: str, state: State, view: View, places: Ints, who: Ints, line: int, values: Any = None
-    ) -> Access:
+    def _shadow_in(self, state: State) -> Shadow:
         if self._log is not state.log:  # no argument is this array: the kernel has it from a tuple or a closure
             self.begin(state.log, True)
         if self._shadow is None:
             self._shadow = Shadow(len(self.data), state.log)
-        return self._shadow.note(op, state, view, places, who, line, state.stamps, self.data, values)
+        return self._shadow
+
+    def _note(
+        self, op: str, state: State, view: View, places: Ints, who: Ints, line: int, values: Any = None
+    ) -> Access:
+        shadow = self._shadow_in(state)
+        return shadow.note(op, state, view, places, who, line, state.stamps, self.data, values)
 
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         if self._watched or self._log is not state.log:
-            who: Any = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
-            self._note("read", state, view, picked(at, lanes), who, line)
+            self._shadow_in(state).read(state, view, at, lanes, line, state.stamps)
 
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.require_writable(state, view, line)
@@ -203,15 +205,6 @@ class Constant(Storage):
 
 def _asked(places: Ints, lanes: Bools) -> list[int | None]:
     return [place if on else None for place, on in zip(places.tolist(), lanes, strict=True)]
-
-
-def picked(at: Any, lanes: Any) -> Any:
-    """Of a value, one for each of the lanes: those of a mask, or a number for each element of ``at``."""
-    if lanes.dtype != np.bool_:
-        return at
-    if isinstance(at, np.ndarray) and at.shape == lanes.shape:
-        return at if lanes.all() else at[lanes]
-    return np.full(np.count_nonzero(lanes), at)
 
 
 def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any]) -> tuple[Ints, Any]:

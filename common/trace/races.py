@@ -18,6 +18,7 @@ from common.trace.state import BARRIER, Log, State
 from common.trace.views import View
 
 _NOBODY = -1
+_MANY = 1 << 22  # lanes of reads that are kept before they are looked at
 _AT_ONCE = "written at once"
 
 
@@ -92,26 +93,42 @@ class Shadow:
     def __init__(self, size: int, log: Log, per_block: int = 0) -> None:
         self.log, self.per_block = log, per_block
         self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
+        self._reads: list[tuple[Any, ...]] = []  # that nothing need be known of until something is written
+        self._read_lanes = 0
 
     def note(
         self, op: str, state: State, view: View, places: Ints, lanes: Ints, line: int, stamps: Any, data: Any,
         values: Any = None,
     ) -> Access:  # fmt: skip
-        """``op``: read, atomic, or write, before ``data[places] = values``; ``stamps``: of all lanes."""
+        """``op``: atomic, or write, before ``data[places] = values``; ``stamps``: of all lanes."""
+        self._catch_up()
         first = 0 if self.per_block else state.first_ordinal
         event = self.log.add(line, stamps, first)
         now = Access(state, view, places, lanes + first, picked_stamps(stamps, lanes), event)
         if op == "write":
             self._write(now, data, values)
-        elif op == "read":
-            self._met(now, self.writers.slots[:1], op, "written")
-            self._met(now, self.atomics.slots, op, "changed atomically")
-            self.readers.note(now, self.log)
         else:
             self._met(now, self.writers.slots, "changed atomically", "written")
             self._met(now, self.readers.slots, "changed atomically", "read")
             self.atomics.note(now, self.log)
         return now
+
+    def read(self, state: State, view: View, at: Any, lanes: Any, line: int, stamps: Any) -> None:
+        """``at`` and ``lanes``: as in :func:`picked`."""
+        first = 0 if self.per_block else state.first_ordinal
+        self._reads.append((state, view, at, lanes, first, stamps, self.log.add(line, stamps, first)))
+        self._read_lanes += len(lanes)
+        if self.writers.slots or self.atomics.slots or self._read_lanes > _MANY:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        reads, self._reads, self._read_lanes = self._reads, [], 0
+        for state, view, at, lanes, first, stamps, event in reads:
+            who = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
+            now = Access(state, view, picked(at, lanes), who + first, picked_stamps(stamps, who), event)
+            self._met(now, self.writers.slots[:1], "read", "written")
+            self._met(now, self.atomics.slots, "read", "changed atomically")
+            self.readers.note(now, self.log)
 
     def _write(self, now: Access, data: Any, values: Any) -> None:
         places, who, lanes = now.places, now.who, self.log.lanes_per_block
@@ -177,6 +194,15 @@ class Shadow:
                 why = no_barrier(state.home, *lines)
             count = int(np.count_nonzero(one))
             state.fault(kind, line, view.name, f"{element} is {both}{why}", None, lane, count, "", look_at)
+
+
+def picked(at: Any, lanes: Any) -> Any:
+    """Of a value, one for each of the lanes: those of a mask, or a number for each element of ``at``."""
+    if lanes.dtype != np.bool_:
+        return at
+    if isinstance(at, np.ndarray) and at.shape == lanes.shape:
+        return at if np.count_nonzero(lanes) == len(lanes) else at[lanes]
+    return np.full(np.count_nonzero(lanes), at)
 
 
 def picked_stamps(stamps: Any, lanes: Bools | Ints) -> Any:

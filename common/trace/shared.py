@@ -12,12 +12,13 @@ import numpy as np
 from common.catalog import device, limits
 from common.trace import views
 from common.trace.cost import Bools, Cost, Ints, Key
-from common.trace.memory import Constant, OwnRecords, Storage, ordered, picked, poisoned
-from common.trace.races import Shadow
+from common.trace.memory import Constant, OwnRecords, Storage, ordered, poisoned
+from common.trace.races import Shadow, picked
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
 from common.trace.views import Offsets, View, Wrong
 
+_LEAST, _MOST = np.minimum.reduce, np.maximum.reduce
 _MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before the next barrier
 
 
@@ -28,6 +29,9 @@ class _Access(NamedTuple):
     line: int
     stamps: Any
     value: Any = None
+    width: int = 1  # elements, from those on
+    low: int = 0  # of a block's elements the first, and the one behind the last, that may be accessed
+    high: int | None = None
 
 
 class Names:
@@ -65,12 +69,40 @@ class Shared(Storage):
         self.names: Names | None = None
         self.accesses: list[_Access] = []  # in the order in which they came
         self.pending: Bools | None = None  # elements that a copy is under way to
+        self.loose: Any = None  # those of a block that in one of the blocks must be looked at when read
         self._read_lanes = 0
 
     def flat_offset(self, place: Offsets) -> Any:
         if self.base is None:
             return place
         return self.base if type(place) is int and place == 0 else self.base + place
+
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
+    ) -> list[Value]:
+        """As that of any memory; what is written, and no copy's, where the lanes look at all, is read at once."""
+        if wrong is None and type(self) is Shared and self.names is None:
+            low, high = (place, place) if type(place) is int else (_LEAST(place), _MOST(place))
+            low, high = int(low), int(high) + width
+            if self.loose is None:
+                loose = ~self.written if self.pending is None else ~self.written | self.pending
+                self.loose = loose.reshape(-1, self.size).any(axis=0)
+            if low >= 0 and high <= self.size and not np.count_nonzero(self.loose[low:high]):
+                lanes, at = state.mask.bits, self.flat_offset(place)
+                self.record(state, view, place, width, op, line, lanes)
+                self._keep(_Access("read", at, lanes, line, state.stamps, None, width, low, high))
+                return [(self.data[v:] if v else self.data).take(at, mode="clip") for v in range(width)]
+        return super().read(state, view, place, width, wrong, line, op)
+
+    def _keep(self, access: _Access) -> None:
+        self.accesses.append(access)
+        self._read_lanes += access.width * len(access.lanes) * (access.op == "read")
+        if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
+            kept: dict[Any, _Access] = {}
+            for number, one in enumerate(self.accesses):
+                alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes(), one.width
+                kept.setdefault(alike if one.op == "read" else number, one)
+            self.accesses, self._read_lanes = list(kept.values()), 0
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         pending = self.pending if state.copies or state.has_engines else None
@@ -80,19 +112,12 @@ class Shared(Storage):
         if self.names is not None:
             self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
         self.noted(state, view, "read", at, lanes, line)
-        self._read_lanes += len(lanes)
-        if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
-            kept: dict[Any, _Access] = {}
-            for number, one in enumerate(self.accesses):
-                alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes()
-                kept.setdefault(alike if one.op == "read" else number, one)
-            self.accesses, self._read_lanes = list(kept.values()), 0
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
-        lanes = state.among(wrong)
+        lanes, self.loose = state.among(wrong), None
         self.record(state, view, place, len(values), "write", line, lanes)
         for v, value in enumerate(values):
-            at, before = self.flat_offset(place + v), value
+            at, before = self.flat_offset(place + v if v else place), value
             value = cast(value, self.dtype)
             self.noted(state, view, "write", at, lanes, line, value)
             places, chosen = ordered(state, at, value, lanes, self.dtype)
@@ -108,7 +133,7 @@ class Shared(Storage):
                 self.written[places] = True
 
     def noted(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
-        self.accesses.append(_Access(op, at, lanes, line, state.stamps, value))
+        self._keep(_Access(op, at, lanes, line, state.stamps, value))
 
     def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         Shared.noted(self, state, view, "atomic", at, lanes, line)
@@ -123,22 +148,31 @@ class Shared(Storage):
         if "write" in ops or ops >= {"atomic", "read"}:
             self._find_races(state, view, accesses)
         self.accesses, self._read_lanes = later, 0
-        self.complete = self.complete or bool(self.written.all())
+        self.complete = self.complete or (ops != {"read"} and bool(self.written.all()))
 
     def _find_races(self, state: State, view: View, accesses: list[_Access]) -> None:
         changed = np.zeros(len(self.data), np.bool_)
         for one in accesses:
             if one.op != "read":
                 changed[picked(one.at, one.lanes)] = True
-        touches = lambda one: one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))  # noqa: E731
-        met = list(filter(touches, accesses))  # most read what was staged before
+        in_blocks: Any = changed.reshape(-1, max(self.size, 1)).any(axis=0)
+        met: list[_Access] = []
+        for one in accesses:  # most read what was staged before
+            if one.op != "read":
+                met.append(one)
+            elif np.count_nonzero(in_blocks[one.low : one.high]):
+                apart = (one._replace(at=one.at + v, width=1) for v in range(one.width))
+                met += [each for each in apart if np.count_nonzero(changed.take(each.at, mode="clip"))]
         if _each_by_one_thread(state, changed, met):
             return
         content = np.zeros(len(self.data), self.dtype)
         shadow = Shadow(len(self.data), Log(state.lanes_per_block), self.size)
-        for op, at, lanes, line, stamps, value in met:
+        for op, at, lanes, line, stamps, value, *_ in met:
             places, who, values = picked(at, lanes), state.lane_numbers[lanes], None
             known = changed[places]
+            if op == "read":
+                shadow.read(state, view, places[known], who[known], line, stamps)
+                continue
             if op == "write":
                 values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[lanes]
             shadow.note(op, state, view, places[known], who[known], line, stamps, content, values)
@@ -148,13 +182,13 @@ class Shared(Storage):
 
 def _each_by_one_thread(state: State, changed: Bools, accesses: list[_Access]) -> bool:
     """Is each of the elements that are changed accessed by one thread alone?"""
-    owner = np.full(len(changed), -1, np.int32)
-    for one in accesses:
-        places, who = picked(one.at, one.lanes), picked(state.lane_numbers, one.lanes)
-        before = owner[places]
+    owner = np.empty(len(changed), np.int64)
+    found = [(one.op, picked(one.at, one.lanes), picked(state.lane_numbers, one.lanes)) for one in accesses]
+    for _, places, who in found:
         owner[places] = who
-        apart = (before >= 0) & (before != who) | (owner[places] != who)
-        if np.count_nonzero(apart & changed[places] if one.op == "read" else apart):
+    for op, places, who in found:
+        apart = owner.take(places) != who
+        if np.count_nonzero(apart) and np.count_nonzero(apart & changed[places] if op == "read" else apart):
             return False
     return True
 
@@ -180,8 +214,10 @@ class Local(Storage):
     ) -> Any:
         if state.ledger.recording:
             self._record(state, view, place, width, "read", line)
-        if width == 1 and type(place) is int and not self.lacking and (value := self.values[place]) is not None:
-            return [value]
+        if type(place) is int and not self.lacking:
+            found = self.values[place : place + width]
+            if type(None) not in map(type, found):
+                return found
         return [self.value_at(state, view, place + v, line) for v in range(width)]
 
     def value_at(self, state: State, view: View, place: Offsets, line: int) -> Value:

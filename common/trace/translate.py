@@ -167,7 +167,7 @@ class Translator(Expressions):
         match target, node.op, node.value:  # what main loops do most
             case ast.Subscript(), ast.Add(), ast.BinOp(ast.Subscript() as left, ast.Mult(), ast.Subscript() as right):
                 parts = [*self.place(target), *self.place(left), *self.place(right)]
-                self._emit(f"_t.add_product({', '.join(parts)}, {line})")
+                self._emit("_t.add_products({0}, {2}, {4}, [({1}, {3}, {5})], {6})".format(*parts, line))
                 return
         array, place = self.fresh("_v"), self.fresh("_v")
         self._emit(f"{array}, {place} = {', '.join(self.place(target))}")
@@ -185,7 +185,31 @@ class Translator(Expressions):
             self._masked(before, left, node.orelse, after)
         self._rejoin(node, before)
 
+    def _products(self, node: ast.stmt, turns: str, inside: frozenset[str]) -> str:
+        """What carries out a loop that only adds products of registers to others; empty for another. ``turns`` are
+        those of the loops around it, whose variables are ``inside``."""
+        match node:
+            case ast.For(ast.Name(name), iter, [*setting, body], []) if self.is_count(iter):
+                turns, inside = f"{turns} for {name} in {self.expression(iter)}", inside | {name}
+                for one in setting:
+                    match one:
+                        case ast.Assign([ast.Name(other)], value) if self.is_int(value):
+                            turns, inside = f"{turns} for {other} in ({ast.unparse(value)},)", inside | {other}
+                        case _:
+                            return ""
+                return "" if inside & self.flow[node, "after"] else self._products(body, turns, inside)
+            case ast.AugAssign(
+                ast.Subscript(ast.Name(total), at), ast.Add(),
+                ast.BinOp(ast.Subscript(ast.Name(a), i), ast.Mult(), ast.Subscript(ast.Name(b), j)),
+            ) if turns and all(map(self.is_int, (at, i, j))) and not inside & {total, a, b}:  # fmt: skip
+                places = tuple_of([self.expression(one) for one in (at, i, j)])
+                return f"_t.add_products({total}, {a}, {b}, [{places}{turns}], {self.line(node)})"
+        return ""
+
     def _do_For(self, node: ast.For) -> None:  # noqa: N802
+        if products := self._products(node, "", frozenset()):
+            self._emit(products)
+            return
         item = counter = self.fresh("_v")
         function = getattr(node.iter.func, "id", "") if isinstance(node.iter, ast.Call) else ""
         if self.narrow and function in COUNTS and not names(node.target, ast.Store) <= self.ints:

@@ -10,7 +10,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,20 +59,29 @@ def _converted(value: Value, dtype: np.dtype[Any]) -> Value:
     return dtype.type(value) if uniform(value) else value.astype(dtype, copy=False)
 
 
+@lru_cache
+def _common(left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that operands of these types are computed in."""
+    kinds = {left.kind, right.kind}
+    if kinds <= set("iub"):  # of different signs: both signed
+        return UINT64 if kinds == {"u"} else INT64
+    return (
+        left if left == right else np.result_type(*(FLOAT64 if one.kind in "iub" else one for one in (left, right)))
+    )
+
+
 def unified(a: Value, b: Value) -> tuple[Value, Value]:
     """Both operands in the type that Numba computes in."""
-    left, right = dtype_of(a), dtype_of(b)
+    left = a.dtype if type(a) is np.ndarray else dtype_of(a)
+    right = b.dtype if type(b) is np.ndarray else dtype_of(b)
     if left is right and left in _COMPUTED:
         return a, b
-    if {left.kind, right.kind} != {"i", "u"}:
-        a, b = widened(a), widened(b)
-        left, right = dtype_of(a), dtype_of(b)
-        if left == right:
-            return a, b
-    if left.kind in "iu" and right.kind in "iu":  # of different signs: both signed
-        return signed(a), signed(b)
-    dtype = np.result_type(*(FLOAT64 if one.kind in "iu" else one for one in (left, right)))
-    return _converted(a, dtype), _converted(b, dtype)
+    dtype = _common(left, right)
+    if left is not dtype:
+        a = a.astype(dtype) if type(a) is np.ndarray else signed(a) if dtype is INT64 else dtype.type(a)
+    if right is not dtype:
+        b = b.astype(dtype) if type(b) is np.ndarray else signed(b) if dtype is INT64 else dtype.type(b)
+    return a, b
 
 
 # --- operators ---
@@ -199,10 +208,18 @@ class Cast:
         self.check = check  # called with a value before it becomes an integer
 
     def __call__(self, value: Value = 0) -> Value:
+        if type(value) is int:
+            return _of_int(value, self.dtype)
         if self.check is not None and self.dtype.kind in "iu":
             self.check(value)
         found = cast(value, self.dtype)
         return int(found) if type(found) is np.int64 else found
+
+
+@lru_cache(maxsize=1 << 14)
+def _of_int(value: int, dtype: np.dtype[Any]) -> Value:
+    found = cast(value, dtype)
+    return int(found) if type(found) is np.int64 else found
 
 
 def cast(value: Value, dtype: np.dtype[Any]) -> Value:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from common.trace.cost import Bools, Ints
 from common.trace.state import State
-from common.trace.values import INT64, Value, dtype_of, signed, uniform, widened
+from common.trace.values import INT64, Value, dtype_of, signed, uniform
 
+_MOST = np.maximum.reduce
 Offsets = Any  # int, or an int64 per lane
 Wrong: TypeAlias = "Bools | None"  # lanes whose index is wrong; None: no lane
 
@@ -38,7 +40,7 @@ class View:
     def __len__(self) -> int:
         return self.shape[0]
 
-    @property
+    @cached_property
     def flat_order(self) -> bool:
         """Is a row-major offset an address offset?"""
         parts = zip(self.shape, self.strides, _row_major(self.shape), strict=True)
@@ -138,7 +140,7 @@ class View:
         if not self.flat_order:
             raise state.error(line, f"{self.name} is not contiguous: a flat offset does not address it")
         offset, wrong = within(state, offset, self.size - width + 1, line, self, None, verb)
-        place = self.start + offset
+        place = offset if type(self.start) is int and not self.start else self.start + offset
         if width > 1 and aligned:
             self.storage.require_aligned(state, self, place, width, line)
         return place, wrong
@@ -174,29 +176,29 @@ def of_device(array: Any, name: str) -> View | None:
 
 def as_offset(value: Value) -> Offsets:
     """An index as a Python int or an int64 per lane."""
-    if type(value) is int:
-        return value
-    if uniform(value):
+    if type(value) is not np.ndarray:
         return int(value)
-    if value.dtype == INT64:
+    if value.dtype is INT64:
         return value
     if value.dtype.kind not in "iub":
         raise TypeError(f"an index must be an integer, and this is {value.dtype}")
-    return signed(widened(value))
+    return signed(value)
 
 
 def within(
     state: State, index: Value, extent: int, line: int, view: Any, axis: int | None, verb: str
 ) -> tuple[Offsets, Wrong]:
     """An index as an offset along an axis (None: a flat offset), and the lanes for which it is outside."""
-    at = as_offset(index)
+    at: Any = index if type(index) is int else as_offset(index)
     if type(at) is int:
         if 0 <= at < extent:
             return at, None
         wrong = state.mask.bits
     else:
-        wrong = (at < 0) | (at >= extent) if extent <= 0 else at.view(np.uint64) >= np.uint64(extent)
-        if not np.count_nonzero(wrong) or not np.count_nonzero(wrong := wrong & state.mask.bits):
+        if not len(at) or _MOST(at.view(np.uint64)) < max(extent, 0):
+            return at, None
+        wrong = ((at < 0) | (at >= extent)) & state.mask.bits
+        if not np.count_nonzero(wrong):
             return at, None
     where, whole = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name, extent
     if axis is not None and (type(index) is int or dtype_of(index).kind == "i"):  # it may count from the end
@@ -310,7 +312,7 @@ def take_taint(state: State, giver: Ints) -> None:
 
 def spread_taint(state: State) -> None:
     """The lanes of a warp have worked something out together: what one read unwritten, each may hold now."""
-    for step in 1, 2, 4, 8, 16:
+    for step in () if state.tainted is None else (1, 2, 4, 8, 16):
         take_taint(state, state.lane_numbers ^ step)
 
 
