@@ -133,6 +133,14 @@ def shipped_code() -> object:
     return records.load_code(SHIPPED)
 
 
+@pytest.fixture(scope="session")
+def rates() -> object:
+    """The GPU, and what it was measured to do, once."""
+    from common.timing import measuring
+
+    return measuring.measure_device()
+
+
 @pytest.fixture(scope="module")
 def traced() -> Iterator[object]:
     """A tracer that stands in for a GPU, for the tests of a module that launch kernels."""

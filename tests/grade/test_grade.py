@@ -25,7 +25,6 @@ from common.grade.tasks import Count, Counted
 from common.machine_code import codegen, summaries
 from common.records import records
 from common.run.messages import StepResult
-from common.timing import measuring
 from common.trace import trace
 
 ONE = "gemm_one_dimension"
@@ -617,19 +616,14 @@ def test_with_a_gpu_a_kernel_is_checked_there_and_a_share_of_the_floor_is_asked_
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 class TestOnGpu:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def machine(cls):
-        return measuring.measure_device()
-
-    @pytest.mark.parametrize("exercise", some(KERNELS, 20, 2), ids=lambda one: one.number)
-    def test_a_solution_passes(self, exercise, write, machine):
-        verdict = graded(write, exercise.name, solved(exercise.name), machine)
+    @pytest.mark.parametrize("exercise", TRIED, ids=lambda one: one.number)
+    def test_a_solution_passes(self, exercise, write, rates):
+        verdict = graded(write, exercise.name, solved(exercise.name), rates)
         assert verdict.passed, verdict.reasons
         if exercise.floor:
             assert exercise.floor <= verdict.figures["percent_of_floor"] <= 100 * grade.BEYOND_FLOOR
 
-    def test_a_kernel_that_is_right_and_slow_does_not_pass(self, write, machine, monkeypatch):
+    def test_a_kernel_that_is_right_and_slow_does_not_pass(self, write, rates, monkeypatch):
         one = exercises.find("gemm_vector_tile")
         monkeypatch.setattr(exercises, "everything", lambda *_: [structs.replace(one, floor=99.0)])
-        require(graded(write, one.name, solved(one.name), machine), "slow", "99 percent is required")
+        require(graded(write, one.name, solved(one.name), rates), "slow", "99 percent is required")
