@@ -69,6 +69,7 @@ def test_what_a_user_measures_and_draws_leaves_the_checkout_as_it_was(play, chec
     assert f"charts in .workbook/results/charts/{SLUG}/" in said
 
 
+@some_days("a lesson's record")
 def test_a_lesson_records_what_it_times(play, checkout):
     changed, _ = play("NVIDIA T4", ["01_naive", "gemm_naive", "--problem", "gemm-2048"])
     assert changed == ""

@@ -121,8 +121,9 @@ def _error(step, problem):
 
 @some_days("promoted sums")
 def test_promoted_sums_lose_less():
-    """PyTorch's on an H100, K = 4,096: 1.3e-3 of the results with sums in the matrix unit, 1.3e-4 promoted."""
-    problem = problems.from_shape("fp8gemm", {"M": 8, "N": 8, "K": 4096})
+    """PyTorch's on an H100, K = 4,096: 1.3e-3 of the results with sums in the matrix unit, 1.3e-4 promoted; here half
+    as long a sum loses 0.8e-3."""
+    problem = problems.from_shape("fp8gemm", {"M": 8, "N": 8, "K": 2048})
     kept, promoted = _error("fp8gemm_wgmma", problem), _error("fp8gemm_promoted", problem)
     assert 5e-4 < kept < 3e-3
     assert promoted < kept / 4

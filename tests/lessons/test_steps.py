@@ -68,7 +68,7 @@ def test_right_at_ragged_shapes(step, problem):
     sound(step, problem)
 
 
-@pytest.mark.parametrize("step", some(FILES, 20, 2), ids=lambda step: step.name)
+@pytest.mark.parametrize("step", some(FILES, 40, 2), ids=lambda step: step.name)
 @settings(max_examples=3)
 @given(data=st.data(), seed=st.integers(0, 2**31))
 def test_right_at_any_small_shape(step, data, seed):
@@ -92,7 +92,7 @@ def shipped_tile(step, problem):
 
 @pytest.mark.parametrize(
     "step",
-    some([step for step in FILES if "\nTUNABLES = " in step.path.read_text()], 12, 1),
+    some([step for step in FILES if "\nTUNABLES = " in step.path.read_text()], 50, 1),
     ids=lambda step: step.name,
 )
 def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):

@@ -4,6 +4,7 @@ import importlib
 
 import numpy as np
 import pytest
+from sampling import one_of_each
 
 from common.catalog import catalog
 from common.catalog.problems import Gemm
@@ -83,10 +84,12 @@ def test_the_rows_of_the_page_are_what_the_step_cuts():
     assert f"tile   {''.join(map(str, tiles))}\nplace  {''.join(map(str, places))}\n" in page
 
 
+IN_SHARES = [(shape, sms) for shape in ((300, 150, 40), (129, 300, 27), (260, 8, 90)) for sms in (1, 2, 5)]
+
+
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("sms", [1, 2, 5])
-@pytest.mark.parametrize("shape", [(300, 150, 40), (129, 300, 27), (260, 8, 90)], ids=str)
-def test_a_product_in_shares_that_cross_tiles_is_right(monkeypatch, sms, shape):
+@pytest.mark.parametrize(("shape", "sms"), one_of_each(IN_SHARES, lambda case: case[0]), ids=str)
+def test_a_product_in_shares_that_cross_tiles_is_right(monkeypatch, shape, sms):
     """On 132 multiprocessors small shapes have a block for each step: no share would end within a tile."""
     module, tracer = catalog.load(catalog.find("gemm_equal_shares").path, "gemm"), Tracer()
     monkeypatch.setattr(module, "multiprocessors", lambda: sms)

@@ -258,7 +258,7 @@ def in_an_order(names):
     return one_of_each([(name, order) for name in names for order in ("forward", "backward")], lambda case: case[0])
 
 
-@pytest.mark.parametrize(("name", "order"), some(in_an_order(WRONG), 4))
+@pytest.mark.parametrize(("name", "order"), some(in_an_order(WRONG), 8))
 def test_what_is_wrong_is_found_at_its_line(write, name, order):
     changes, kind, start = WRONG[name]
     text = changed(RIGHT.read_text(encoding="utf-8"), changes)
@@ -267,7 +267,7 @@ def test_what_is_wrong_is_found_at_its_line(write, name, order):
     assert (fault.kind, fault.line) == (kind, numbered(text, start) if start else fault.line), found.faults
 
 
-@pytest.mark.parametrize(("name", "order"), in_an_order(WRONG_CLUSTERS))
+@pytest.mark.parametrize(("name", "order"), some(in_an_order(WRONG_CLUSTERS), 4, 2))
 def test_what_is_wrong_in_a_cluster_is_found_at_its_line(launched, name, order):
     changes, kind, start = WRONG_CLUSTERS[name]
     report, path = launched(changed(CLUSTER, changes), (4, 32, 0, 4096), *cluster_arguments()[1:], order=order)
@@ -342,7 +342,7 @@ def test_what_im2col_does_not_take_is_told(launched, name):
 REFUSED = TABLES["refused"]  # of REGISTERS or CLUSTER
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", some(list(REFUSED), 3, 2))
 def test_what_no_instruction_takes_is_told_first(launched, name):
     ((old, new),), kind, start, says = REFUSED[name].values()
     registers = old in REGISTERS.format(few=40)
@@ -357,7 +357,7 @@ def test_what_no_instruction_takes_is_told_first(launched, name):
     assert not start or lines[report.faults[0].line - 1].strip().startswith(start)
 
 
-@pytest.mark.parametrize("fields", ["8, 1024", "0, 1025", "0, 1 << 18"])
+@pytest.mark.parametrize("fields", one_of_each(["8, 1024", "0, 1025", "0, 1 << 18"], lambda _: "a field"))
 def test_a_descriptor_holds_multiples_of_16_bytes(write, fields):
     text = changed(RIGHT.read_text(encoding="utf-8"), ("slot * STAGE, 0, 1024)", f"slot * STAGE, {fields})"))
     fault = traced(write("hgemm_own.py", text)).faults[0]
@@ -511,7 +511,7 @@ def test_a_block_is_traced_with_its_cluster():
 
 def test_the_steps_are_right_and_sound_at_edges():
     steps = [step for step in catalog.steps() if step.path.parent.name == "07_hopper" and step.ladder == "hgemm"]
-    for step in some(steps, len(steps), 1):
+    for step in one_of_each(steps, lambda _: "a step"):
         for problem in (problems.Hgemm(M=136, N=264, K=72), problems.Hgemm(M=300, N=24, K=136)):
             found = traced(step.path, problem)
             np.testing.assert_array_equal(found.output, expected(problem))
