@@ -373,11 +373,6 @@ def test_a_shape_that_a_step_was_only_compiled_for_is_not_called_right():
     assert [one.problem for one in run._agreed(NAIVE, [compiled], True, None)] == [other]
 
 
-def test_the_table_names_why():
-    assert "not traced" not in said(outcomes(SEEN))
-    assert "only the GPU ran it: shfl" in said(outcomes(UNJUDGED))
-
-
 def test_the_edit_loop_does_not_call_it_sound():
     for result, sound in ((SEEN, True), (UNJUDGED, False)):
         lines = " ".join(words.stage("gemm_naive", loop.Stage(loop.CHECK, outcomes(result), 1.0)))

@@ -17,7 +17,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, changed, console, edits, lessons, parts
+from common.commands import arguments, bench, changed, edits, lessons, parts
 from common.edit import history
 from common.grade import grade
 from common.machine_code import successor
@@ -376,10 +376,3 @@ def test_trace_shows_both_steps_and_the_sentence_last(ask):
     seen = ask("trace gemm_naive gemm_tuned")
     assert seen.out.index("gemm_naive at M=") < seen.out.index("gemm_tuned at M=")
     assert seen.out.splitlines()[-1] == "For each multiply-add gemm_tuned needs 1.00 of gemm_naive's global loads."
-
-
-def test_what_came_is_said_line_by_line_where_there_is_no_bar(capsys):
-    assert list(console.progress("check", iter(["a", "b"]), range(2), str)) == ["a", "b"]
-    assert capsys.readouterr().out.split("\n") == ["check: 2 to do", "a", "b", ""]
-    assert list(console.progress("trace", iter(["a"]), range(1))) == ["a"]
-    assert capsys.readouterr().out == ""

@@ -8,8 +8,6 @@ import pytest
 from sampling import some_days
 
 from common.catalog import catalog
-from common.records import entries, records
-from common.report import kinds, pages
 from common.timing import peers
 
 accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
@@ -72,28 +70,6 @@ def test_bfloat16_errs_eight_times_as_much_as_float16_and_on_short_numbers_only_
     assert short["fp8gemm_promoted"] <= short["fp8gemm_wgmma"] < usual["fp8gemm_wgmma"] / 50
     assert short["bfgemm_wgmma"] < 2.0**-8  # the rounding of the result
     assert found["large", "bfgemm_wgmma"].lost == 0
-
-
-def test_lessons_show_their_own_products():
-    narrow = [name for name in ("bfgemm_wgmma", "fp8gemm_promoted", "cuBLAS BF16") if accuracy.of_fewer_bits(name)]
-    assert len(narrow) == 3
-    assert not any(map(accuracy.of_fewer_bits, ("hgemm_pipelined", "gemm_tuned", "cuBLAS FP16", accuracy.SUMS)))
-
-
-def test_the_table_of_fewer_bits_has_a_column_for_each_depth_of_both_kinds(monkeypatch):
-    points = [peers.Errors(K=depth, rms=depth * 1e-6, largest=1.0) for depth in (1024, 2048, 4096, 16384)]
-    entry = entries.Accuracy(points=points, library="CUDA 13")
-    record = records.nothing()
-    short = dict.fromkeys(("cuBLAS BF16", "gemm_tuned"), entry)
-    record.data.accuracy = {accuracy.USUAL: {**short, "cuBLAS FP16": entry}, accuracy.SHORT: short}
-    monkeypatch.setattr(kinds, "machine", lambda *_: "GPU")
-    found = pages.table("fewer_bits", record)
-    assert found.rows == [
-        ["*cuBLAS BF16*", "1,000", "4,100", "16,000", "1,000", "4,100", "16,000"],
-        ["*cuBLAS FP16*", "1,000", "4,100", "16,000", "", "", ""],
-    ]
-    wide = pages.table("accuracy", record)
-    assert [row[0] for row in wide.rows] == ["*gemm_tuned*", "*cuBLAS FP16*"]
 
 
 def test_errors_are_over_the_root_mean_square_of_the_exact_results():

@@ -106,10 +106,6 @@ def test_so_many_blocks_fit_as_were_asked_for(capability, monkeypatch):
     assert card.shared_bytes() == limits.most_shared(capability)
 
 
-def test_without_a_card_to_ask_there_is_what_compute_capability_9_0_has():
-    assert (card.shared_bytes(), card.shared_bytes(2)) == (227 << 10, 113 << 10)
-
-
 # By the bytes that a block may have: of hgemm_pipelined, of hconv3d_mma for 64, 128 and 256 filters, of
 # conv2d_tensor_core for 12 channels and for a large filter, of dgrad_minimal_filtering.
 SHAPES = (12, 33, 33, 24, 5, 5), (1, 90, 90, 24, 40, 40)
@@ -134,10 +130,3 @@ def test_a_step_takes_the_largest_tile_that_fits(capability):
             [rows.plan(*shape)[name] for shape in SHAPES for name in ("CHANNELS", "TILES")],
             (minimal.BLOCK_N, minimal.THREAD_N, minimal.GAP),
         ]
-
-
-def test_a_filter_beyond_any_tile_is_refused_with_its_size():
-    with tasks.on_card("8.6"):
-        step = catalog.load(catalog.find("conv2d_tensor_core").path, "conv2d")
-        with pytest.raises(ValueError, match=r"filter R=64 S=64: its taps take a block \d+ bytes .*has 101376"):
-            step.plan(1, 90, 90, 24, 64, 64)

@@ -83,12 +83,6 @@ def test_figures_are_the_records(results, words, text):
     assert found.text == text
 
 
-@pytest.mark.parametrize("words", ["", "speed", "apart nobody", "faster fused-graph", "accuracy 3"])  # fmt: skip
-def test_a_figure_that_the_record_has_not_is_said(results, words):
-    with pytest.raises(ValueError, match=f"^training {words}"):
-        figures.named("training", records.Record.open(GPU, results), MachineCode(), words.split())
-
-
 def test_pages_take_figures_and_the_table_from_there(results):
     record = records.Record.open(GPU, results)
     text = "<!--= training accuracy -->?<!--/--> of <!-- table: training 64 -->\n<!-- end table -->"

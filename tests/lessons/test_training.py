@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 
 from common import cli
-from common.catalog import catalog, lessontext
 from tests.lessons import network_oracle as oracle
 
 NETWORK = "lessons.08_training.network"
@@ -181,17 +180,6 @@ def test_a_record_is_of_the_run_and_names_each_mistake(main, tmp_path):
     assert again["mistakes"] == found["mistakes"]
 
 
-def test_a_record_names_all_code_that_a_run_ran():
-    found = record.code()
-    helpers = {"epilogues", "long_sums", "register_tiles", "memory", "tiles", "grid"}
-    steps = {"conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k", "wgrad_implicit_gemm"}
-    assert {"fused", "layered", "training", *helpers, *steps} <= found.keys()
-    assert "solutions" not in found
-    assert all(len(digest) == 64 for digest in found.values())
-    _, network = lessontext.training(catalog.LESSONS)
-    assert tuple(network.steps) == import_module(f"{NETWORK}.layered").STEPS
-
-
 def test_ctrl_c_keeps_the_epochs_that_are_done(main, monkeypatch, tmp_path):
     launch, launches, kept = batches.launch, [], str(tmp_path / "checkpoint.npz")
 
@@ -268,13 +256,6 @@ def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, main, tmp_path, c
     assert code == 2
     (line,) = err.splitlines()
     assert says in line
-
-
-def test_a_damaged_checkpoint_is_refused(run, main, tmp_path):
-    path = tmp_path / "damaged.npz"
-    run().save(path)
-    path.write_bytes(path.read_bytes()[:500])
-    assert "is no checkpoint of this network (" in main("train", "--sim", "--resume", str(path))[2]
 
 
 def test_digits_are_read_with_their_labels_and_none_is_in_both_parts(monkeypatch):

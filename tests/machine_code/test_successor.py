@@ -6,14 +6,12 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from msgspec import to_builtins
 
-from common import cli
-from common.catalog import catalog, device, problems, sources
+from common.catalog import catalog, device, problems
 from common.check import loading
-from common.commands import arguments, console
+from common.commands import arguments
 from common.machine_code import capture, successor
-from common.records import entries, records
+from common.records import records
 from common.report import kinds
 from common.run import isolate, messages
 from common.timing import measuring, tools
@@ -62,20 +60,6 @@ def test_a_step_compiles(name, multiply_adds, widths):
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs numba-cuda-mlir: pip install 'numba-cuda-mlir[cu13]'")
-@pytest.mark.parametrize(
-    ("name", "preset", "instruction"),
-    [
-        ("hgemm_mma", "hgemm-4096", "HMMA.16816"),
-        ("dgrad_implicit_gemm", "dgrad-c3d-conv3a", "LDGSTS"),  # integers of 32 bits
-        ("conv3d_implicit_gemm", "c3d-conv3a", "LDGSTS"),  # a named tuple made in the kernel
-    ],
-)
-def test_inline_ptx_compiles(name, preset, instruction):
-    (kernel,) = successor.compiled(catalog.find(name), preset)
-    assert kernel["instructions"][instruction]
-
-
-@pytest.mark.skipif(not INSTALLED, reason="needs numba-cuda-mlir: pip install 'numba-cuda-mlir[cu13]'")
 def test_dynamic_shared_memory_begins_behind_the_static():
     """By itself the compiler makes of dynamic memory one static byte more, at the address of the other static."""
     (kernel,) = successor.compiled(catalog.find("hconv3d_mma"), "hc3d-conv3a")
@@ -90,12 +74,6 @@ def test_a_record_that_is_none_is_refused(tmp_path):
 
 
 # --- on a GPU ---
-
-
-def test_a_compiler_that_is_none_is_told_with_those_that_are(monkeypatch, capsys):
-    monkeypatch.setenv("COMPILER", "gcc")
-    assert cli.main(["hint"]) == console.UNUSABLE
-    assert "COMPILER=gcc: must be one of numba-cuda, mlir, or not set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wanted", ["mlir", "numba-cuda", ""])
@@ -192,24 +170,6 @@ def test_a_file_by_two_compilers_is_timed_if_it_is_right_by_both(wrong, monkeypa
     task = messages.Pair(**messages.at(step, problems.FIRST["gemm"]), compiler="mlir", against=against)
     found = timetasks.pair_task(task)
     assert (found.status, bool(found.pairs)) == (("wrong", False) if wrong else ("right", True))
-
-
-def test_the_table_has_the_times_by_both():
-    step = catalog.find("gemm_naive")
-    gpu = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
-    card = records.Record(records.RESULTS / "none.json", entries.Card(gpu=gpu, runs={}, rows={}))
-    first, second = (messages.Timing(ms, ms, ms, 0.0, 10) for ms in (2.0, 3.0))
-    both = entries.Compilers(
-        **to_builtins(sources.provenance(step.path)), shape={}, successor="numba-cuda-mlir 0.6.0", run="now",
-        times=messages.Paired(first, second, 2 / 3, 2 / 3, 2 / 3, 0.0),
-    )  # fmt: skip
-    card.data.runs["now"] = entries.Run(date="2026-01-02", driver="1", cuda="13.0", packages={"numba-cuda": "0.30"})
-    card.data.compilers = {"gemm-4096": {step.name: both}}
-    table = kinds.compilers(card, records.load_code())
-    cells = {row[0].strip("`"): row[-1] for row in table.rows}
-    assert table.header[-1] == "ms on NVIDIA Test 9"
-    assert (cells["gemm_naive"], cells["gemm_shared_tile"]) == ("2.00 → 3.00", "")
-    assert "with numba-cuda 0.30 and numba-cuda-mlir 0.6.0: median on one NVIDIA Test 9" in table.note
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs numba-cuda-mlir: pip install 'numba-cuda-mlir[cu13]'")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import texts
 from made import counters, disassembly, kernel, kernel_card
-from processes import python, shown
+from processes import python
 from sampling import one_of_each, some_days
 
 from common.catalog import catalog, limits, problems, schema
@@ -19,7 +19,7 @@ from common.catalog.limits import LIMITS
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
-from common.report import pages, tables
+from common.report import pages
 from common.run import isolate
 from common.run.messages import Compile, StepResult, Summarise
 from common.timing import tools
@@ -191,25 +191,6 @@ def test_a_card_holds_the_figures_of_its_loop():
     listed = [text for group in hot["groups"] for _, text in group["instructions"]]
     assert len(listed) == 58
     assert all(a["line"] != b["line"] for a, b in zip(hot["groups"], hot["groups"][1:], strict=False))
-
-
-def test_a_card_in_full_and_side_by_side():
-    card = kernel_card()
-    text = shown(tables.side_by_side([("gemm_coarsened", card)]), 160)
-    for name, value in {
-        "grid": "128 x 128 x 1", "block": "32 x 4 x 1", "registers": "66",
-        "stack, spilled bytes": "0, 0", "shared bytes per block": "8,192", "blocks per multiprocessor": "7",
-        "warps per multiprocessor": "28 of 64", "occupancy": "44%", "limited by": "registers", "instructions": "58",
-        "multiply-add": r"16 \(28%\)", "shared loads x bits": "18 x 32", "useful": "28%",
-        "shared floats per FMA": "1.12",
-    }.items():  # fmt: skip
-        assert re.search(rf"^ +{name} +{value} *$", text, re.MULTILINE), name
-    assert "16 multiply-add" in shown(tables.by_line("gemm_coarsened", card), 160)
-    both = shown(tables.side_by_side([("a", card), ("b", kernel_card("12.0"))]))
-    assert re.search(r"useful +28% +31%", both)
-    assert re.search(r"shared loads x bits +18 x 32 +9 x 32", both)
-    spilled = kernel_card(stack_bytes=64)
-    assert re.search(r"stack, spilled bytes +64, 0", shown(tables.side_by_side([("k", spilled)])))
 
 
 # --- real kernels, compiled in one child process ---

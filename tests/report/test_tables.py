@@ -9,7 +9,6 @@ from made import GPU, of_now
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
-from common.records import records
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
 from common.report import canvas, charts, figures, kinds, pages, table, tables
@@ -81,12 +80,6 @@ def cells(words, record, code=NO_CODE):
 # --- times ---
 
 
-def test_a_rate_of_integers_is_no_flop():
-    nothing = records.nothing()
-    assert "GOP/s" in kinds.rows_of(nothing, "igemm-4096", []).header
-    assert kinds.rows_of(nothing, "fp8gemm-4096", []).header == kinds.HEADER
-
-
 def test_a_ladder_table(own):
     header, _, first, fp32, tf32 = cells("ladder gemm-2048", own)
     assert header == ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
@@ -150,20 +143,6 @@ def test_the_method_by_the_names_of_kernels(kernels, what):
 def test_figures_in_a_sentence(own, words, text):
     opening = f"<!--= {words} -->"
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
-
-
-def test_figures_are_numbers_and_how_they_are_shown(own):
-    assert figures.named("ms", own, NO_CODE, ["gemm-2048", "cuBLAS-FP32"]) == figures.Figure(3.436, "3.44")
-    assert figures.Figure(2000.4, "2,000").shown == 2000.0
-    with pytest.raises(ValueError, match=r"ms gemm-2048: must be ms\(record"):
-        figures.named("ms", own, NO_CODE, ["gemm-2048"])
-
-
-@pytest.mark.parametrize(("value", "text"), [
-    (0.00379, "0.00379"), (0.0123456, "0.0123"), (1.0, "1.00"), (17.18, "17.2"), (99.94, "99.9"), (1234.4, "1234"),
-])  # fmt: skip
-def test_milliseconds_have_three_digits(value, text):
-    assert figures.milliseconds(value) == text
 
 
 figures.load_kinds()

@@ -15,10 +15,9 @@ from small_kernels import BODIES, HEAD, kinds, traced
 from common import cli
 from common.catalog import catalog, inputs, limits, problems, reference
 from common.catalog.problems import RAGGED, Conv2d, Gemm
-from common.explain.faults import UNSOUND, Fault
 from common.records import records
 from common.records.records import Record
-from common.report import tables, traces
+from common.report import tables
 from common.run import isolate
 from common.run.messages import StepResult
 from common.timing import tools
@@ -413,9 +412,3 @@ def test_unusable_arguments(call, words, says):
     code, out, err = call("trace", *words)
     assert (code, out) == (2, "")
     assert says in " ".join(err.split())
-
-
-def test_every_kind_of_fault_has_words():
-    for kind in UNSOUND:
-        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
-        assert traces.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")
