@@ -91,7 +91,7 @@ def test_a_blank_that_is_left_is_told_first_with_its_line(write):
         text = text.replace("                    pass\n", "                    acc[0] += float32(1.0)\n")
 
 
-@some_days("read too often")
+@some_days(5)
 def test_what_is_read_too_often_is_told_of_tiles_only_where_there_are_any(write):
     text = solved("conv2d_sliding_row").replace("* tap", "* filt[k, c, r, s]")
     verdict = graded(write, "conv2d_sliding_row", text)
@@ -116,14 +116,14 @@ def test_a_kernel_is_graded_on_the_shipped_helpers(write, monkeypatch):
     assert "as shipped" in verdict.reasons[0]
 
 
-@some_days("registers of a block")
+@some_days(5)
 def test_a_block_whose_threads_cannot_have_the_registers_is_told_so(write):
     text = solved("hgemm_larger_pipeline").replace("192, 192, 64", "192, 256, 64")
     verdict = graded(write, "hgemm_larger_pipeline", text)
     require(verdict, "uncompiled", "needs at least 154 registers, and can have 128")
 
 
-@some_days("guarded reads")
+@some_days(1)
 def test_reads_guarded_one_by_one_are_as_right_as_a_thread_that_is_guarded(write):
     """Threads beyond one edge read along the other: at edges more is read, and no less right."""
     text = solved("gemm_two_by_two")
@@ -221,13 +221,13 @@ def test_an_endless_launch_is_ended_and_its_line_told(write):
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "kind", "says"),
-    [
+    one_of_each([
         ("gemm_grid_stride", "range(K)", "range(K if K == 18 or K == 35 else 0)", "wrong", "a shape that was drawn"),
         ("gemm_tree_sum", "        cuda.sync", "        if K > 35:\n            cuda.sync", "unsound",
          "race.*a shape that was drawn"),
         ("gemm_double", LAUNCH, f"{LAUNCH}    if a.shape[1] not in (18, 35):\n        raise ValueError('no')\n",
          "refused", "at M=.*no"),
-    ],
+    ], lambda _: "a mistake"),
 )  # fmt: skip
 def test_what_is_right_at_the_shapes_of_the_exercise_alone_does_not_pass(write, name, old, new, kind, says):
     one = exercises.find(name)
@@ -236,7 +236,7 @@ def test_what_is_right_at_the_shapes_of_the_exercise_alone_does_not_pass(write, 
     require(graded(write, name, text.replace(old, new)), kind, says)
 
 
-@some_days("a tile for show")
+@some_days(5)
 def test_a_tile_that_is_staged_for_show_is_none(write):
     text = solved("gemm_two_tiles")
     staged = "acc += a[m, k0 + k] * b_t[n, k0 + k] if m < M and n < N and k0 + k < K else float32(0.0)"
@@ -529,6 +529,7 @@ os.execv(words[program], words[program:])
 """
 
 
+@some_days(2)
 def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(call, tmp_path, monkeypatch):
     """In place of bwrap stands a program that does what it is given; what bwrap was told is looked at."""
     given, bwrap, out = tmp_path / "given", tmp_path / "bin" / "bwrap", tmp_path / "out"

@@ -53,6 +53,7 @@ def load(name):
 SMALL = problems.Conv3d(N=1, C=3, D=1, H=3, W=3, K=5, T=1, R=2, S=1)
 
 
+@some_days(3)
 @pytest.mark.parametrize("name", one_of_each(["conv3d_implicit_gemm_precomputed", "hconv3d_mma"], lambda _: "a step"))
 def test_every_epilogue_finds_the_same_fused_and_in_a_kernel_of_its_own(name, monkeypatch):
     monkeypatch.setattr(peers, "available", lambda: False)
@@ -166,7 +167,7 @@ class Tensor(SimpleNamespace):
         return self
 
 
-@some_days("a pair with two of PyTorch's")
+@some_days(4)
 def test_a_pair_of_convolutions_is_timed_with_its_own_first_half_and_with_two_of_pytorch_s(monkeypatch):
     called, watch, problem = [], Watch(), problems.on_ladder("hconv3d", replace(SMALL, N=33))
 

@@ -63,8 +63,9 @@ def test_exact_at_the_extremes(name, text):
     require_exact(name, problems.parse_shape("conv3d", text))
 
 
-@EACH
-@pytest.mark.parametrize("C", [3, 4])
+@pytest.mark.parametrize(
+    ("name", "C"), covering([(name, C) for name in STEPS for C in (3, 4)], lambda case: case[0], lambda case: case[1])
+)
 def test_parts_of_gemm_k_add_up(name, C):
     """Splits that divide gemm_k, that do not, and more splits than there are tiles."""
     problem = Conv3d(N=1, C=C, D=1, H=4, W=4, K=5, T=1, R=3, S=3, pad_h=1, pad_w=1)

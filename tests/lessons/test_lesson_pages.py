@@ -145,7 +145,7 @@ def traced(name, shape, watched=()):
     return found.main
 
 
-@some_days("a fragment")
+@some_days(5)
 def test_the_fragment_of_the_page_is_the_step_s():
     """Each lane's elements of A in their order, against what hgemm_mma reads."""
     names = {name: value for defined in run(TENSOR).values() for name, value in defined.items()}

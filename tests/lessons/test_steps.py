@@ -54,7 +54,7 @@ def falls_back(step, problem):
     return step.requires == "9.0a" and not mapped and hasattr(module(step), "unaligned")  # few files are loaded
 
 
-RAGGED = [(step, problem) for step in some(FILES, 12, 6) for problem in problems.RAGGED[step.ladder]]
+RAGGED = [(step, problem) for step in some(FILES, 21, 5) for problem in problems.RAGGED[step.ladder]]
 # each shape, and each step in its own kernel and in that which it falls back to
 CHOSEN = covering(RAGGED, lambda case: case[1], lambda case: (case[0], falls_back(*case)))
 

@@ -131,7 +131,7 @@ def scratch(write):
     return write("01_scratch/hgemm_scratch.py", TEXTS["scratch"])
 
 
-@some_days("one capability")
+@some_days(5)
 def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
     (launch,) = codegen.launches(catalog.load(scratch, "hgemm"), problems.PRESETS["tiny-hgemm"])
     found = codegen.ptx(launch, ["9.0a", "9.0"])
@@ -147,7 +147,7 @@ def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
     assert [*map(str, launch.signature.args)] == ["array(float16, 2d, C)"] * 3
 
 
-@some_days("required")
+@some_days(3)
 def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     step = catalog._header(scratch)
     assert step.requires == "9.0a"
@@ -164,7 +164,7 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
 
 
-@some_days("clusters")
+@some_days(1)
 def test_kernels_that_declare_clusters_are_launched_in_clusters():
     found = json.loads(python("-c", TEXTS["clusters"], env=device.environment(False)).stdout)
 

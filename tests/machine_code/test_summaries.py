@@ -21,7 +21,7 @@ from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
 from common.report import pages
 from common.run import isolate
-from common.run.messages import Compile, StepResult, Summarise
+from common.run.messages import Compile, Summarise
 from common.timing import tools
 
 TEXTS = texts.of("machine_code")
@@ -196,9 +196,12 @@ def test_a_card_holds_the_figures_of_its_loop():
 # --- real kernels, compiled in one child process ---
 
 
+COMPILED = some_days(2)
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """Results by name: one shipped kernel for every architecture, a file of two kernels, and files that are wrong."""
+    """Results by name: one shipped kernel for some architecture, a file of two kernels, and files that are wrong."""
     folder = tmp_path_factory.mktemp("files")
 
     def file(name, text):
@@ -231,6 +234,7 @@ def compiled(tmp_path_factory):
     return dict(zip(tasks, results, strict=True))
 
 
+@COMPILED
 @pytest.mark.parametrize("cc", TRIED_CC)
 def test_one_instruction_in_three_is_useful(compiled, cc):
     """The lecture's count, two loads for each multiply-add, is what the step's multiply line asks for."""
@@ -252,6 +256,7 @@ def test_one_instruction_in_three_is_useful(compiled, cc):
     assert hot["mix"].get("other", 0) <= 2
 
 
+@COMPILED
 def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
     (card,) = compiled["wide"].cards
     assert card["hot"]["widths"]["shared load"] == {"128": 6}
@@ -265,6 +270,7 @@ def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
     assert any("ISETP" in text for g in card["text"] if g["line"] == number for _, text in g["instructions"])
 
 
+@COMPILED
 def test_a_file_of_two_kernels_and_a_device_function(compiled):
     fetch, product = compiled["two"].cards
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
@@ -282,6 +288,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     assert len(product["text"]) > len(hot)
 
 
+@COMPILED
 def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled):
     result = compiled["record"]
     assert result.status == "right", result
@@ -293,6 +300,7 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
 
 
+@COMPILED
 @pytest.mark.parametrize(("name", "status", "says"), [
     ("type", "crashed", r"TypingError at gemm_type.py:8: No implementation of function .*iadd\(float32, array"),
     ("nothing", "unusable", "gemm_nothing.py: launch starts no kernel"),
@@ -312,41 +320,6 @@ def call(call):
     return functools.partial(call, "inspect")
 
 
-@pytest.fixture
-def made(monkeypatch):
-    """Children give recorded cards in no time; the tasks they got are listed."""
-    tasks = []
-
-    trace = isolate.run
-
-    def answer(asked, *rest):
-        if not isinstance(asked[0], Summarise):
-            yield from trace(asked, *rest)
-            return
-        for task in asked:
-            tasks.append(task)
-            name = Path(task.path).stem
-            yield task, StepResult(status="right", cards=[kernel_card(kernel=name)])
-
-    monkeypatch.setattr(isolate, "run", answer)
-    return tasks
-
-
-def test_json_is_alone_on_standard_output(call, made):
-    code, out, err = call("gemm_coarsened", "--json", "--cc", "8.6")
-    assert code == 0, err
-    data = json.loads(out)
-    assert data["architecture"] == "8.6"
-    (result,) = data["results"]
-    assert (result["step"], result["problem"], result["status"]) == ("gemm_coarsened", "gemm-4096", "right")
-    (card,) = result["cards"]
-    assert set(card["traffic"]) == {"sectors_per_request", "conflicts", "bytes_per_fma"}
-    assert card["occupancy"]["block_limits"]["registers"] == card["occupancy"]["blocks"]
-    assert made[0].architecture == "8.6"
-    call("gemm_coarsened", "--json", "--cc", "8.6", "--problem", "gemm-2048")
-    assert made[1].shape == problems.preset("gemm-2048").shape()
-
-
 def test_a_path_may_hold_what_ptx_cannot_write(call, tmp_path):
     """Its folder's name, and the file of a line as ptxas and nvdisasm have it."""
     folder = tmp_path / "a \"quoted\" 'one' \u8ab2"
@@ -362,7 +335,7 @@ def test_a_path_may_hold_what_ptx_cannot_write(call, tmp_path):
 NO_TOOLS = "from cuda import pathfinder\npathfinder.find_nvidia_binary_utility = lambda name: None\n"
 
 
-@some_days("without the assembler")
+@some_days(5)
 def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(write, monkeypatch):
     paths = [path for path in os.environ["PATH"].split(os.pathsep) if not Path(path, "ptxas").exists()]
     monkeypatch.setenv("PATH", os.pathsep.join(paths))

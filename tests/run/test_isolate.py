@@ -330,7 +330,7 @@ def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
 
 
 @LINUX
-@some_days("one operation")
+@some_days(5)
 def test_one_operation_without_an_end_is_ended_from_outside(task, monkeypatch):
     """It holds the interpreter, so that no thread of its process can tell."""
     monkeypatch.setattr(isolate, "SILENT", 3)
