@@ -149,19 +149,12 @@ REFUSED = {
     "check gemm_nave": ["'gemm_nave' is unknown", "gemm_naive"],
     "check --shape 'M=1 N=1 K=1'": ["one ladder", "bfgemm, conv2d, conv3d, dgrad"],
     "check --file x.py": ["--file x.py", "one STEP", "0 are named"],
-    "check gemm_naive conv2d_naive --file x.py": ["--file x.py", "one STEP", "2 are named"],
     "check gemm_naive --file lost.py": ["lost.py", "no such file"],
-    "check gemm_naive --file lessons": ["--file lessons", "no such file"],
     "grade 01.1 --seconds 0": ["--seconds 0", "more than 0"],
-    "grade 01.1 --workers -1": ["--workers -1", "more than 0"],
     "inspect gemm_naive --problem photo": ["'photo' is a conv2d problem", "gemm-4096"],
-    "diff gemm_naive gemm_nave": ["'gemm_nave' is unknown"],
     "diff gemm_naive": ["gemm_naive starts its ladder", "compare it with"],
-    "sweep gemm_nave": ["'gemm_nave' is unknown"],
-    "sweep gemm_naive --problem photo": ["'photo' is a conv2d problem", "gemm-4096"],
     f"{LESSON} gemm_nave": [f"'gemm_nave' is not in lesson {LESSON}", "conv2d_layer_dispatch"],
     f"{LESSON} --problem gemm-1": ["'gemm-1' is unknown", "gemm-4096"],
-    f"{LESSON} conv3d_implicit_gemm --problem photo": ["'photo' is a conv2d problem", "conv3d presets are"],
 }
 
 

@@ -95,19 +95,6 @@ def test_pages_take_figures_and_the_table_from_there(results):
     assert "(not measured yet)" in nothing
 
 
-@pytest.mark.parametrize("change", [lambda code: code.update(fused="0" * 64), lambda code: code.clear()])
-def test_what_was_measured_on_other_code_or_nobody_knows_which_is_marked(results, change):
-    path = training.path_of("nvidia-test")
-    data = json.loads(path.read_text())
-    change(data["compared"]["code"])
-    path.write_text(json.dumps(data))
-    text = "<!-- table: training 64 -->\n<!-- end table -->"
-    written = pages.rendered(text, records.Record.open(GPU, results), MachineCode())
-    assert "| fused, graph ¶ | 8 | 50 (10×) |" in written
-    assert "| *PyTorch, graph* |  | 100 (5×) |" in written
-    assert "¶ Measured on an older version of the file." in written
-
-
 def test_all_files_of_the_network_and_all_they_run_are_its_code():
     code = training.code()
     assert {"fused", "wgrad_split_k", "wgrad_implicit_gemm", "long_sums"} <= code.keys()

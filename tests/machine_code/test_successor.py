@@ -15,7 +15,6 @@ from common.records import records
 from common.report import kinds
 from common.run import isolate, messages
 from common.timing import measuring, tools
-from common.timing import tasks as timetasks
 
 INSTALLED = successor.find_spec("numba_cuda_mlir") is not None
 
@@ -143,33 +142,6 @@ def test_both_compilers_are_timed_in_turn_and_what_is_wrong_by_either_is_said(mo
     ((task,), (rival,)) = asked, asked[0].against.values()
     assert (task.compiler, rival.compiler) == ("mlir", "numba-cuda")
     assert task.path == rival.path == str(step.path)
-
-
-@pytest.mark.parametrize("wrong", [None, "mlir", "numba-cuda"])
-def test_a_file_by_two_compilers_is_timed_if_it_is_right_by_both(wrong, monkeypatch):
-    loaded = []
-
-    def verified(task, module, tile=None):
-        status = "wrong" if module == wrong else "right"
-        return messages.StepResult(status=status, shape=task.shape), SimpleNamespace(**calls), None
-
-    def load(task, rival=None):
-        loaded.append((rival or task).compiler)
-        return loaded[-1]
-
-    one = messages.Timing(1.0, 1.0, 1.0, 0.0, 10)
-    calls = {"prepare": lambda: None, "launch": lambda: None}
-    paired = messages.Paired(one, one, 1.0, 1.0, 1.0, 0.0)
-    monkeypatch.setattr(timetasks, "_verified", verified)
-    monkeypatch.setattr(timetasks.loading, "load", load)
-    monkeypatch.setattr(timetasks.loading, "load_tiled", lambda task, tile: (load(task), tile))
-    monkeypatch.setattr(timetasks, "_stopwatch", lambda: SimpleNamespace(measure_pairs=lambda *_: paired))
-    monkeypatch.setattr(device, "current_gpu", lambda: SimpleNamespace(name="a card"))
-    step = catalog.find("gemm_naive")
-    against = {"numba-cuda": messages.Rival(path=str(step.path), compiler="numba-cuda")}
-    task = messages.Pair(**messages.at(step, problems.FIRST["gemm"]), compiler="mlir", against=against)
-    found = timetasks.pair_task(task)
-    assert (found.status, bool(found.pairs)) == (("wrong", False) if wrong else ("right", True))
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs numba-cuda-mlir: pip install 'numba-cuda-mlir[cu13]'")
