@@ -107,10 +107,12 @@ def workbook(own_places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_processes() -> Iterator[None]:
-    """None that one test has started waits for the next, which may mean another folder by the same name."""
+def no_waiting_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """None that one test has started waits for the next, which may mean another folder by the same name; but that
+    which owns a GPU, and takes seconds to begin, is there for all tests on one."""
     yield
-    isolate.cool()
+    if not request.node.get_closest_marker("gpu"):
+        isolate.cool()
 
 
 @pytest.fixture
