@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
-from sampling import one_of_each, some, some_days
+from sampling import one_of_each, some_days
 
 from common import cli
 from common.catalog import catalog, exercises, problems, store
@@ -30,9 +30,18 @@ from common.trace import trace
 ONE = "gemm_one_dimension"
 LAUNCH = "def launch(a, b, c):\n"
 KERNELS = [one for one in exercises.everything() if one.kind != "predict"]
-TRIED = one_of_each(KERNELS, lambda _: "an exercise")  # what costs seconds each
+LONG = ("07_hopper", "08_training")  # exercises of which one takes ten seconds
+TRIED = [
+    *one_of_each([one for one in KERNELS if one.lesson not in LONG], lambda _: "an exercise"),
+    *(pytest.param(one, marks=some_days(4))
+      for one in one_of_each([one for one in KERNELS if one.lesson in LONG], lambda _: "a long one")),
+]  # fmt: skip
 WRONG = store.read_toml(Path(__file__).parent / "wrong_answers.toml")["wrong"]
-WRONG_TRIED = some(range(len(WRONG)), len(WRONG), 1)
+SHORT = {one.name for one in KERNELS if one.lesson not in LONG}
+WRONG_TRIED = [
+    number if WRONG[number]["exercise"] in SHORT else pytest.param(number, marks=some_days(5))
+    for number in one_of_each(range(len(WRONG)), lambda number: WRONG[number]["exercise"] in SHORT)
+]
 
 
 def solved(name=ONE):
