@@ -41,6 +41,7 @@ SLOW = {
     "gemm_plain_python_helper", "gemm_product_of_slices", "gemm_rows_along_z_once_more",
     "gemm_shared_ticket_assumed_zero", "gemm_sum_of_a_generator",
     "hconv3d_corner_beyond_the_engine", "hconv3d_one_row_of_blocks_more", "hconv3d_stride_beyond_the_engine",
+    "igemm_rows_of_the_first_consumer",
 }  # fmt: skip
 
 

@@ -418,12 +418,6 @@ def test_a_file_that_is_none_is_told_and_costs_the_grader_nothing(tmp_path, data
     assert re.match(f"unusable: {ONE}.py: .*{says}", reason)
 
 
-def test_text_is_read_as_python_reads_it(tmp_path):
-    path = tmp_path / "x.py"
-    path.write_bytes(b"\xef\xbb\xbfx = 1\r\ny = 2\rz = 3\n")
-    assert Submission(path).text == "x = 1\ny = 2\nz = 3\n"
-
-
 def test_a_name_that_is_of_nothing_does_not_pass(write):
     assert graded(write, "homework", "").reasons == ["unknown: homework.py: no exercise and no step has this name"]
 
@@ -567,21 +561,6 @@ def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(call, tmp_path, mon
     monkeypatch.setenv("PATH", env["PATH"])
     assert call(*command[3:])[0] == 0
     assert grade.NOT_ISOLATED in (out / "grades.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["grade", "99"], "exercise '99' is unknown: there are 01.1"),
-        (["grade", "nowhere/gemm_double.py"], "no such file"),
-        (["grade", "01", "tests"], "tests: a folder of files to grade must be named alone"),
-        (["hint", "01.99"], "exercise '01.99' is unknown"),
-    ],
-)
-def test_what_a_user_can_mend_is_one_line(call, words, says):
-    code, out, err = call(*words, *(["--sim"] if words[0] == "grade" else []))
-    assert (code, out) == (2, "")
-    assert says in err
 
 
 def test_a_verdict_is_told_though_it_cannot_be_kept(call, tmp_path):

@@ -25,7 +25,9 @@ ON_PURPOSE = "gemm_naive_float64"  # a kind of its own: it shows that the search
 SPILLED = {"conv3d_implicit_gemm_fast_division": (64, 128)}
 TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA")
 OTHERS = [step for step in FILES if step.name != ON_PURPOSE]
-TRIED = [*one_of_each(OTHERS, lambda _: "a step"), catalog.find(ON_PURPOSE)]  # five seconds a step
+# a step takes from 5 to 20 seconds
+TRIED = [pytest.param(step, marks=some_days(3, 5)) for step in one_of_each(OTHERS, lambda _: "a step")]
+TRIED.append(pytest.param(catalog.find(ON_PURPOSE)))
 # NVVM makes the same PTX for 8.6 and 8.9 as for 8.0 but for its header, where a kernel is lowered alike for them: no
 # helper asks for anything between 8.0 and 9.0. Of the others, one is drawn beside the recorded one.
 TOLD_APART = ("9.0", *one_of_each(("7.5", "8.0", "10.0", "12.0"), lambda _: "beside it"))
