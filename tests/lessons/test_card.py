@@ -58,7 +58,8 @@ def compiled(step, launch, name, told):
 def test_every_launch_of_the_plan_is_one_that_each_card_takes(step):
     count, beyond = 0, []
     groups = loading.by_card(step.path, [name for name in limits.LIMITS if step.runs_on(name)])
-    compiling = one_of_each(groups, lambda _: "cards of one tile")  # it takes seconds: one launch, other ones each day
+    # compiling takes seconds: one launch, another one each day
+    compiling = one_of_each(groups, lambda _: "cards of one tile")
     for group in groups:
         with tasks.on_card(group[0]):
             module, unsure = catalog.load(step.path, step.ladder), {}
