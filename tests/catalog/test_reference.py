@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from sampling import one_of_each, some
 
 from common.catalog import catalog, inputs, reference
-from common.catalog.problems import RAGGED, Conv2d, Conv3d, Dgrad, Gemm, Wgrad
+from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.check import plan
 from common.check.tasks import check_task
 from common.run.messages import Check
-
-ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
 
 
 def loops(problem, x, weight):

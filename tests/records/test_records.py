@@ -157,7 +157,6 @@ def test_runs_nothing_refers_to_are_dropped(record):
 # --- reading ---
 
 GOOD = {"schema": entries.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "rows": {}}
-ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
 
 
 @pytest.mark.parametrize(("content", "says"), [
