@@ -107,10 +107,12 @@ def workbook(own_places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_processes() -> Iterator[None]:
-    """None that one test has started waits for the next, which may mean another folder by the same name."""
+def no_waiting_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """None that one test has started waits for the next, which may mean another folder by the same name; but that
+    which owns a GPU, and takes seconds to begin, is there for all tests on one."""
     yield
-    isolate.cool()
+    if not request.node.get_closest_marker("gpu"):
+        isolate.cool()
 
 
 @pytest.fixture
@@ -131,6 +133,14 @@ def shipped_record() -> records.Record:
 def shipped_code() -> object:
     """The record of machine code. No test may change it."""
     return records.load_code(SHIPPED)
+
+
+@pytest.fixture(scope="session")
+def rates() -> object:
+    """The GPU, and what it was measured to do, once."""
+    from common.timing import measuring
+
+    return measuring.measure_device()
 
 
 @pytest.fixture(scope="module")

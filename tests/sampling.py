@@ -5,7 +5,6 @@ WORKBOOK_DAY=2026-11-25 tries that day's part; the first line of a run says whic
 
 import os
 import random
-import zlib
 from collections.abc import Callable, Hashable, Sequence
 from datetime import date
 from typing import TypeVar
@@ -25,18 +24,20 @@ def some(cases: Sequence[Case], every: int, drawn: int = 4) -> list[Case]:
     return [cases[number] for number in numbers if number % every == 0 or number in chosen]
 
 
-NOT_TODAY = "tried every third day (WORKBOOK_DAY), and with WORKBOOK_ALL=1"
+TURNS = 6
+NOT_TODAY = "tried every sixth day (WORKBOOK_DAY), and with WORKBOOK_ALL=1"
 
 
-def not_today(name: str) -> bool:
-    """Is what takes seconds left out today? By its name it is tried every third day, so each day has its share."""
-    turn = (date.fromisoformat(DAY).toordinal() + zlib.crc32(name.encode())) % 3
-    return turn > 0 and not os.environ.get("WORKBOOK_ALL")
+def not_today(*turns: int) -> bool:
+    """Is what takes seconds left out today? Of TURNS days, one after the other, it has these; they are chosen so that
+    each day takes about as long."""
+    today = date.fromisoformat(DAY).toordinal() % TURNS
+    return today not in turns and not os.environ.get("WORKBOOK_ALL")
 
 
-def some_days(name: str) -> pytest.MarkDecorator:
+def some_days(*turns: int) -> pytest.MarkDecorator:
     """A mark for tests that take seconds (:func:`not_today`)."""
-    return pytest.mark.skipif(not_today(name), reason=NOT_TODAY)
+    return pytest.mark.skipif(not_today(*turns), reason=NOT_TODAY)
 
 
 def covering(cases: Sequence[Case], *kinds: Callable[[Case], Hashable]) -> list[Case]:

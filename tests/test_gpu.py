@@ -6,9 +6,9 @@ import json
 import kernels
 import pytest
 from processes import python
-from sampling import some
+from sampling import one_of_each, some
 
-from common.catalog import catalog, device, lessontext, limits, problems, sources
+from common.catalog import catalog, device, limits, problems, sources
 from common.check import plan, run
 from common.edit import history, loop
 from common.records import records
@@ -20,8 +20,8 @@ from common.timing import ceilings, measuring, peers, timing
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
-# a part of them, which lasts minutes; make check checks all
-FILES = some(catalog.everything(), 40, 3)
+# make check checks all
+FILES = some(catalog.everything(), len(catalog.everything()), 2)
 
 
 def test_steps_are_right_at_every_shape_of_the_plan():
@@ -49,12 +49,6 @@ def test_a_time_is_plausible_and_complete():
     assert sources.Code(source=result.source, helpers=result.helpers).is_of(step.path)
     assert list(result.helpers) == ["grid"]
     assert result.elements_compared >= 20_000
-
-
-@pytest.fixture(scope="module")
-def rates():
-    """What the card was measured to do, once."""
-    return measuring.measure_device()
 
 
 def test_a_copy_takes_as_long_as_recorded(rates):
@@ -101,9 +95,7 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
 
 
 def test_errors_are_those_of_the_precision():
-    products, _ = measuring.measure_accuracy(
-        [catalog.find(name) for name in lessontext.read(catalog.LESSONS).accuracy]
-    )
+    products, _ = measuring.measure_accuracy([catalog.find(name) for name in ("gemm_tuned", "hgemm_pipelined")])
     rms = {one.product: [point.rms for point in one.points] for one in products if one.operands == "normals"}
     assert max(rms["gemm_tuned"]) < 2e-5
     if peers.available():
@@ -130,7 +122,7 @@ WITH_LESS = ("hgemm_pipelined", "hconv3d_mma", "conv2d_tensor_core", "dgrad_mini
 
 def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monkeypatch):
     monkeypatch.setenv(device.CARD_SWITCH, "8.6")
-    names = some(WITH_LESS, 4, 1)
+    names = one_of_each(WITH_LESS, lambda _: "a step")
     steps = [catalog.find(name) for name in names]
     outcomes = list(run.check_steps(steps, without_gpu=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
@@ -183,7 +175,7 @@ def edited(tmp_path):
     return edited
 
 
-@pytest.mark.parametrize(("wpt", "low", "high"), [(8, 0.97, 1.03), (1, 0.1, 0.9)])
+@pytest.mark.parametrize(("wpt", "low", "high"), one_of_each([(8, 0.97, 1.03), (1, 0.1, 0.9)], lambda _: "an edit"))
 def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt, low, high):
     monkeypatch.setattr(sources, "shipped", lambda path: catalog.find("gemm_coarsened").path.read_bytes())
     this = loop.Run(edited(wpt), "gemm-2048", without_gpu=False)

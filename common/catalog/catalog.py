@@ -97,8 +97,8 @@ def steps(root: Path = LESSONS) -> list[Step]:
 def everything(root: Path = LESSONS) -> list[Step]:
     """Every step, then every experiment, by lesson and name; raises as :func:`steps` does."""
     folders = [root / lesson for lesson in lessons(root)]
-    found = [_header(path) for folder in folders for path in sorted(folder.glob("[!_]*.py"))]
-    varied = [_header(path) for folder in folders for path in sorted(folder.glob(f"{EXPERIMENTS}/[!_]*.py"))]
+    found = [_header(path) for folder in folders for path in _files(folder)]
+    varied = [_header(path) for folder in folders for path in _files(folder / EXPERIMENTS)]
     chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
     return [*(step for chain in chains for step in chain), *varied]
 
@@ -138,6 +138,11 @@ def is_helper(path: Path) -> bool:
     """Is this where a helper lies: one that lessons share, or a lesson's own?"""
     own = path.parent.name == HELPERS and path.parents[2] == LESSONS
     return (own or path.parent == LESSONS / TOOLKIT) and path.suffix == ".py" and not path.name.startswith("_")
+
+
+@store.kept_by_stamp  # a folder's times change with its names
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[!_]*.py"))
 
 
 @store.kept_by_stamp

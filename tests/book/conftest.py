@@ -16,7 +16,7 @@ FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFram
 @pytest.fixture(scope="session")
 def book():
     """The folder of the built book, and what the command said."""
-    if not_today("the site"):
+    if not_today(0):
         pytest.skip(NOT_TODAY)
     missing = [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]
     if missing:

@@ -46,7 +46,7 @@ def test_it_is_a_notebook_without_outputs():
 
 
 @pytest.mark.skipif(device.gpu_count() > 0, reason="on a GPU the lesson is timed: this is the way without one")
-@some_days("notebook")
+@some_days(2)
 def test_its_cells_run_in_order_without_a_gpu():
     ran = _run("\n\n".join(map(_source, _cells("code"))), NOTEBOOK.parent)
     steps = "gemm_naive", "gemm_shared_tile", "gemm_wide_loads"

@@ -9,14 +9,13 @@ import pytest
 import shapes
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import one_of_each, some
 
 from common.catalog import catalog, inputs, reference
-from common.catalog.problems import RAGGED, Conv2d, Conv3d, Dgrad, Gemm, Wgrad
+from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.check import plan
 from common.check.tasks import check_task
 from common.run.messages import Check
-
-ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
 
 
 def loops(problem, x, weight):
@@ -174,7 +173,7 @@ def asked(ladder):
     found = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.depth != "large"}
     found = {one for one in found if reference.applies(one, NAME) and plan.multiply_adds(one) < 1 << 22}
     assert len(found) > 10
-    return sorted(found, key=str)
+    return some(sorted(found, key=str), 4, 2)
 
 
 @pytest.mark.parametrize(("changed", "applies"), [
@@ -243,7 +242,7 @@ def verdict(name, problem, algorithm):
 def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
     uneven, problem = uneven_operands(), UNEVEN
     monkeypatch.setattr(inputs, "normals", lambda *_: tuple(part.copy() for part in uneven))
-    for name in ("dgrad_direct", "dgrad_implicit_gemm", "dgrad_strided"):
+    for name in one_of_each(("dgrad_direct", "dgrad_implicit_gemm", "dgrad_strided"), lambda _: "a step"):
         assert verdict(name, problem, None).status == "right", name
     name = "dgrad_minimal_filtering"
     assert verdict(name, problem, catalog.find(name).algorithm).status == "right"
@@ -287,7 +286,7 @@ def one_by_one(a, b):
 @pytest.mark.parametrize("terms", [1, 2, 5, 64, 1048, 4099, 16384])
 @pytest.mark.parametrize("extents", [(1, 1), (2, 3), (24, 16)], ids=str)
 def test_sums_one_by_one_are_well_within_what_is_typical(terms, extents):
-    for seed in range(1 if terms > 1048 else 20):
+    for seed in range(1 if terms > 1048 else 5):
         problem = Gemm(*extents, terms)
         found = share(problem, *inputs.normals(problem, seed), one_by_one)
         assert found < (0.5 if extents == (24, 16) else 0.8)

@@ -48,15 +48,6 @@ def test_a_new_file_has_the_mode_that_the_users_mask_leaves_it(tmp_path):
     assert (tmp_path / "a" / "grades.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_in_a_files_place_is_named(tmp_path):
-    (tmp_path / "a.json").mkdir()
-    with pytest.raises(StoreError, match=r"a\.json: cannot be written: Is a directory"):
-        store.write(tmp_path / "a.json", "x")
-    with pytest.raises(StoreError, match=r"a\.json: cannot be read: Is a directory"):
-        store.read_json(tmp_path / "a.json")
-    assert files(tmp_path) == []
-
-
 @pytest.mark.parametrize(("content", "why"), [
     (b"", "Expecting value: line 1 column 1"),
     (b"{", "Expecting property name enclosed in double quotes: line 1 column 2"),

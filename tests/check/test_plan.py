@@ -49,17 +49,6 @@ def test_the_pairwise_plan_is_asked_for():
     assert len(small) < len(full)
 
 
-def test_a_line_that_cannot_be_read_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(plan, "SHAPES", tmp_path / "shapes.toml")
-    plan.SHAPES.write_text("gemm = ['M=1 N=2 K=3 | twice']\n")
-    plan.chosen.cache_clear()
-    try:
-        with pytest.raises(ValueError, match=r"shapes.toml, gemm: 'M=1 N=2 K=3 \| twice': marks must be"):
-            plan.chosen("gemm")
-    finally:
-        plan.chosen.cache_clear()
-
-
 @pytest.mark.parametrize("ladder", LADDERS)
 def test_drawn_shapes_keep_to_their_work_and_go_far_out_on_every_axis(ladder):
     found = plan.drawn(ladder, 7, 300)

@@ -67,7 +67,7 @@ def test_processes_share_the_traces_and_two_that_follow_each_other_stay_together
         assert own[own.index(number) - 1] == number - 1
 
 
-@some_days("what does not compile")
+@some_days(5)
 def test_what_does_not_compile_is_not_tried_any_further(write):
     # each launch takes its time, so that all cases together would take minutes
     path = write("gemm_dictionary.py", text(after="parts = {0: acc}", first="time.sleep(5)"))
@@ -329,7 +329,7 @@ def test_no_verdict_of_a_played_card_is_shipped(monkeypatch, capsys, words):
     assert "this one has the limits of 8.6" in capsys.readouterr().err
 
 
-@some_days("a shipped verdict")
+@some_days(3)
 @pytest.mark.parametrize("step", one_of_each(STEPS, lambda _: "a step"), ids=lambda step: step.name)
 def test_a_shipped_verdict_is_found_again_at_the_whole_plan(step):
     outcomes = list(run.check_steps([step], True, seed=random.SystemRandom().randrange(1 << 20)))
@@ -371,11 +371,6 @@ def test_a_shape_that_a_step_was_only_compiled_for_is_not_called_right():
     compiled = Outcome(step=NAIVE, problem=other, status="right", only_compiled=True)
     assert [one.problem for one in run._agreed(NAIVE, [compiled, wrong], True, None)] == [FIRST]
     assert [one.problem for one in run._agreed(NAIVE, [compiled], True, None)] == [other]
-
-
-def test_the_table_names_why():
-    assert "not traced" not in said(outcomes(SEEN))
-    assert "only the GPU ran it: shfl" in said(outcomes(UNJUDGED))
 
 
 def test_the_edit_loop_does_not_call_it_sound():

@@ -53,7 +53,7 @@ def play(checkout):
     shutil.rmtree(checkout / ".workbook", ignore_errors=True)
 
 
-@some_days("places")
+@some_days(2)
 def test_what_a_user_measures_and_draws_leaves_the_checkout_as_it_was(play, checkout):
     changed, said = play(
         SHIPPED, ["bench", "gemm_naive", "--problem", "gemm-2048"], ["sweep", "gemm_tuned", "--problem", "gemm-2048"],
@@ -69,6 +69,7 @@ def test_what_a_user_measures_and_draws_leaves_the_checkout_as_it_was(play, chec
     assert f"charts in .workbook/results/charts/{SLUG}/" in said
 
 
+@some_days(3)
 def test_a_lesson_records_what_it_times(play, checkout):
     changed, _ = play("NVIDIA T4", ["01_naive", "gemm_naive", "--problem", "gemm-2048"])
     assert changed == ""

@@ -209,14 +209,6 @@ def test_comments_and_layout_are_no_edit(lessons, git):
     assert sources.edited(path)
 
 
-@pytest.mark.parametrize("lesson", ["", "9"])
-def test_a_lesson_that_is_none_is_a_mistake(call, lesson):
-    code, said = call("reset", *([lesson] if lesson else []))
-    assert code == UNUSABLE
-    given = f"LESSON={lesson}" if lesson else "no lesson is named"
-    assert f"{given}: must be one of 01, 02, 03, 04" in " ".join(said.split())
-
-
 # --- the store ---
 
 
@@ -225,11 +217,6 @@ def test_a_source_is_stored_once_under_its_hash_and_name(workbook):
     assert first == second == workbook / "sources" / history.sha(AS_TYPED) / "gemm_x.py"
     assert history.stored("gemm_x.py", history.sha(AS_TYPED)) == AS_TYPED
     assert [path.name for path in workbook.rglob("*") if path.is_file()] == ["gemm_x.py"]
-
-
-def test_a_source_that_is_not_stored_is_said(workbook):
-    with pytest.raises(store.StoreError, match="cannot be read"):
-        history.stored("gemm_x.py", "0" * 64)
 
 
 def test_events_are_numbered_in_the_order_they_happened(workbook):
@@ -295,13 +282,6 @@ def test_a_version_is_chosen_by_number_or_hash(three):
 def test_a_version_that_is_none_is_said(three, wanted):
     with pytest.raises(ValueError, match=r"must be a number from 1 to 3, or a hash's first 4 digits or more"):
         history.choose(three, wanted)
-
-
-def test_an_empty_history_is_said(call):
-    code, said = call("restore", "gemm_naive")
-    assert (code, "gemm_naive: its history is empty" in said) == (UNUSABLE, True)
-    code, said = call("history")
-    assert (code, "the history is empty" in said) == (RIGHT, True)
 
 
 def test_history_shows_what_came_of_each_run(call, monkeypatch, workbook):

@@ -11,7 +11,6 @@ GEMM = Gemm(M=20, N=24, K=12)
 PLANE = Conv2d(N=2, C=3, H=9, W=10, K=4, R=3, S=2)
 SPACE = Conv3d(N=1, C=3, D=3, H=5, W=6, K=4, T=2, R=3, S=2, stride_h=2, pad_h=1, pad_w=1, dilation_d=2)
 APART = Conv3d(N=2, C=3, D=1, H=9, W=6, K=4, T=1, R=2, S=2, pad_h=1, dilation_h=2)
-PLANE_OF_3 = Conv2d(N=2, C=3, H=6, W=7, K=3, R=2, S=2)
 DGRAD, WGRAD = on_ladder("dgrad", SPACE), on_ladder("wgrad", SPACE)
 
 

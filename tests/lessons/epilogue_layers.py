@@ -108,9 +108,9 @@ def wrong(name, shape, **tile):
 
 if __name__ == "__main__":
     from common.machine_code import capture
-    from tests.sampling import some
+    from tests.sampling import one_of_each
 
     capture.opt_in()
     cases = [(name, shape, {}) for name in (FP32, FP16) for shape in (RAGGED, DEEP, MANY)]
-    for name, shape, tile in some([*cases, (FP32, MANY, SPLIT)], 8, 1):
+    for name, shape, tile in one_of_each([*cases, (FP32, MANY, SPLIT)], lambda _: "a layer"):
         print(json.dumps([name, str(shape), tile, wrong(name, shape, **tile)]), flush=True)

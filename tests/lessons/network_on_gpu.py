@@ -62,7 +62,7 @@ if __name__ == "__main__":
     print(json.dumps({
         "fused": gradients(fused.Fused), "layered": gradients(layered.Layered),
         "bits": {
-            kernels: [bits(kernels, *how) for how in ((True,), (True,), (False,), (True, True))]
+            kernels: [bits(kernels, *how) for how in ((True,), (False,), (True, True))]
             for kernels in training.KINDS
         },
     }))  # fmt: skip

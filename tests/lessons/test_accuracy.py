@@ -58,7 +58,7 @@ def test_every_product_is_measured_on_every_kind_of_operands(few):
     assert by[accuracy.USUAL, "cuBLAS FP16"].library == "CUDA 13"
 
 
-@some_days("errors of bfloat16")
+@some_days(5)
 def test_bfloat16_errs_eight_times_as_much_as_float16_and_on_short_numbers_only_sums_err(few):
     steps = {
         step.name: (catalog.load(step.path, step.ladder), step.ladder)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numba import cuda
-from sampling import some
+from sampling import one_of_each
 
 from common.catalog import catalog, problems, reference
 from common.catalog.problems import Conv2d
@@ -48,7 +48,9 @@ def output(dispatch, candidate, problem, x, filt):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in scalar:RuntimeWarning")
-@pytest.mark.parametrize("problem", some(SMALL, 5, 2), ids=lambda problem: str(problem).replace(" ", "-"))
+@pytest.mark.parametrize(
+    "problem", one_of_each(SMALL, lambda _: "a layer"), ids=lambda problem: str(problem).replace(" ", "-")
+)
 def test_every_candidate_is_right_in_the_tracer(dispatch, problem):
     x, filt = operands(problem, 0, integers=True)
     normal_x, normal_filt = operands(problem, 1, integers=False)
@@ -128,10 +130,3 @@ def test_the_command_line_explains(choose, layer, kernel):
     code, out, err = choose(layer, "--sim")
     assert code == 0, err
     assert f"kernel: {kernel}" in out
-
-
-@pytest.mark.parametrize(("layer", "says"), [("gemm-2048", "is a gemm problem"), ("N=1 C=1", "is missing")])
-def test_what_cannot_be_explained_is_said(choose, layer, says):
-    code, out, err = choose(layer)
-    assert (code, out) == (2, "")
-    assert says in " ".join(err.split())

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from numba import cuda
-from sampling import some, some_days
+from sampling import one_of_each, some, some_days
 
 from common.catalog import catalog, reference
 from common.catalog.problems import Conv3d, on_ladder
@@ -30,7 +30,8 @@ ACROSS = Conv3d(N=1, C=16, D=1, H=6, W=5, K=72, T=1, R=3, S=3), 300
 WIDEST = Conv3d(N=1, C=16, D=1, H=4, W=5, K=130, T=1, R=3, S=1), 530
 ONE = Conv3d(N=1, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1), 1
 CASES = [RAGGED, TALL, ACROSS, WIDEST, ONE]
-MANY = Conv3d(N=5, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1), 256  # for a GPU
+MANY = Conv3d(N=5, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1), 256
+ON_GPU = [*some(CASES, len(CASES), 1), MANY]
 
 
 class Pair:
@@ -67,7 +68,7 @@ def relu(_):
     return conv_pair.relu()
 
 
-@pytest.mark.parametrize(("shape", "filters"), CASES, ids=lambda value: getattr(value, "K", value))
+@pytest.mark.parametrize(("shape", "filters"), some(CASES, 4, 1), ids=lambda value: getattr(value, "K", value))
 def test_both_convolutions_are_right_to_the_last_bit(shape, filters):
     pair = Pair(shape, filters)
     got, faults = pair.found(relu)
@@ -76,7 +77,7 @@ def test_both_convolutions_are_right_to_the_last_bit(shape, filters):
 
 
 def test_what_lies_between_is_rounded_and_any_epilogue_may_change_it_before():
-    pair = Pair(*TALL)
+    pair = Pair(*ACROSS)
     sums = reference.full(pair.problem, pair.x, pair.filt)
     assert (sums != sums.astype(np.float16)).mean() > 0.05  # so that a kernel that does not round is wrong
     np.testing.assert_array_equal(pair.found()[0], pair.expected())
@@ -92,7 +93,7 @@ def test_a_filter_that_overflows_spoils_only_what_it_belongs_to():
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize(("tiles", "case"), [("NARROW", TALL), ("MIDDLE", ACROSS)])
+@pytest.mark.parametrize(("tiles", "case"), one_of_each([("NARROW", TALL), ("MIDDLE", ACROSS)], lambda _: "a tile"))
 def test_the_smaller_tiles_of_other_cards(tiles, case, monkeypatch):
     smallest = getattr(planning, tiles)[-1]
     monkeypatch.setattr(planning, "plan", lambda K, WORDS: smallest)
@@ -127,7 +128,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", some(list(WRONG), 4, 1))
+@pytest.mark.parametrize("mistake", one_of_each(list(WRONG), lambda _: "a mistake"))
 def test_a_wrong_kernel_is_found(mistake, write):
     old, new = WRONG[mistake]
     assert SOURCE.count(old) == 1
@@ -140,7 +141,7 @@ def test_a_wrong_kernel_is_found(mistake, write):
     assert faults or (got != pair.expected(lambda sums: np.maximum(sums, 0))).any()
 
 
-@some_days("registers of a pair")
+@some_days(1)
 def test_sums_stay_in_registers_and_it_takes_no_more_than_the_first_convolution_alone():
     problem = on_ladder("hconv3d", Conv3d(N=1, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1))
     shapes = *(shape for shape, _ in problem.operands), (256, 1, 1, 1, 64), (*problem.output_shape[:4], 256)
@@ -152,7 +153,7 @@ def test_sums_stay_in_registers_and_it_takes_no_more_than_the_first_convolution_
     alone, both = seen
     assert (both.grid, both.block) == (alone.grid, alone.block)
     assert both.dynamic_shared_bytes == alone.dynamic_shared_bytes
-    for architecture, text in codegen.ptx(both, ["8.0", "9.0"]).items():
+    for architecture, text in codegen.ptx(both, one_of_each(["8.0", "9.0"], lambda _: "an architecture")).items():
         code = codegen.machine_code(both, architecture, text)
         assert codegen.float64_arithmetic(text) == []
         assert (code.stack_bytes, code.spill_bytes) == (0, 0)
@@ -172,12 +173,12 @@ def test_on_a_gpu_it_is_right():
     }
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{case}: 0 wrong" for case in (*CASES, MANY)]
+    assert done.stdout.splitlines() == [f"{case}: 0 wrong" for case in ON_GPU]
 
 
 def wrong_on_a_gpu():
     capture.opt_in()
-    for case in (*CASES, MANY):
+    for case in ON_GPU:
         pair = Pair(*case)
         wrong = pair.run(relu) != pair.expected(lambda sums: np.maximum(sums, 0))
         print(f"{case}: {wrong.sum()} wrong", flush=True)

@@ -4,7 +4,7 @@ import importlib
 
 import numpy as np
 import pytest
-from sampling import one_of_each, some_days
+from sampling import one_of_each, some, some_days
 
 from common.catalog import catalog, codes, inputs, problems, reference
 from common.check import check
@@ -119,16 +119,17 @@ def _error(step, problem):
     return np.sqrt(np.mean((bench.y.get() - right) ** 2) / np.mean(right**2))
 
 
-@some_days("promoted sums")
+@some_days(5)
 def test_promoted_sums_lose_less():
-    """PyTorch's on an H100, K = 4,096: 1.3e-3 of the results with sums in the matrix unit, 1.3e-4 promoted."""
-    problem = problems.from_shape("fp8gemm", {"M": 8, "N": 8, "K": 4096})
+    """PyTorch's on an H100, K = 4,096: 1.3e-3 of the results with sums in the matrix unit, 1.3e-4 promoted; here half
+    as long a sum loses 0.8e-3."""
+    problem = problems.from_shape("fp8gemm", {"M": 8, "N": 8, "K": 2048})
     kept, promoted = _error("fp8gemm_wgmma", problem), _error("fp8gemm_promoted", problem)
     assert 5e-4 < kept < 3e-3
     assert promoted < kept / 4
 
 
-@some_days("products of a stage")
+@some_days(4)
 @pytest.mark.parametrize(
     "step", one_of_each(["igemm_wgmma", "fp8gemm_wgmma", "fp8gemm_promoted", "bfgemm_wgmma"], lambda _: "a step")
 )
@@ -188,7 +189,7 @@ def test_sums_become_int8(step, N, traced):
     np.testing.assert_array_equal(*finished(step, catalog.load_file(QUANTISED).quantised, N))
 
 
-@pytest.mark.parametrize("mistake", WRONG)
+@pytest.mark.parametrize("mistake", some(list(WRONG), len(WRONG), 1))
 def test_other_finishes_leave_something_else(mistake, traced, tmp_path):
     text = QUANTISED.read_text(encoding="utf-8")
     assert RIGHT in text

@@ -1,8 +1,6 @@
 """Epilogues timed three ways: what runs, and what is compared."""
 
 import importlib
-import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -53,6 +51,7 @@ def load(name):
 SMALL = problems.Conv3d(N=1, C=3, D=1, H=3, W=3, K=5, T=1, R=2, S=1)
 
 
+@some_days(3)
 @pytest.mark.parametrize("name", one_of_each(["conv3d_implicit_gemm_precomputed", "hconv3d_mma"], lambda _: "a step"))
 def test_every_epilogue_finds_the_same_fused_and_in_a_kernel_of_its_own(name, monkeypatch):
     monkeypatch.setattr(peers, "available", lambda: False)
@@ -124,81 +123,3 @@ def test_a_product_becomes_int8_alike_in_its_kernel_and_in_one_of_its_own(name, 
     assert left[0].min() == -128
     assert left[0].max() == 127
     assert np.abs(left[0]).mean(dtype=float) > 10
-
-
-def test_int8_products_of_pytorch_become_int8_again(monkeypatch):
-    done = []
-
-    class Sums:
-        def __getattr__(self, name):
-            def noted(*arguments):
-                done.append((name, *arguments))
-                return self
-
-            return noted
-
-        def __mul__(self, factor):
-            return self
-
-    factors = Sums()
-    torch = SimpleNamespace(
-        int8="int8",
-        rand=lambda columns, device: done.append(columns) or factors,
-        cuda=SimpleNamespace(synchronize=lambda: None),
-    )
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(peers, "fastest", lambda problem, watch: ("B K-major", Sums))
-    problem = problems.from_shape("igemm", {"M": 19, "N": 37, "K": 160})
-    calls, layout = fusing._eager(problem, {}, Watch())
-    assert (list(calls), layout) == (["quantised"], "B K-major")
-    assert done == [37, ("mul", factors), ("round_",), ("clamp_", -128, 127), ("to", "int8")]
-
-
-# --- two convolutions ---
-
-
-class Tensor(SimpleNamespace):
-    """As much of PyTorch's as is asked for: the shape, and what was done."""
-
-    ndim, dtype = 4, "half"
-
-    def to(self, dtype):
-        return self
-
-
-@some_days("a pair with two of PyTorch's")
-def test_a_pair_of_convolutions_is_timed_with_its_own_first_half_and_with_two_of_pytorch_s(monkeypatch):
-    called, watch, problem = [], Watch(), problems.on_ladder("hconv3d", replace(SMALL, N=33))
-
-    def fastest(problem, watch):
-        return "NDHWC", lambda: called.append(f"of {problem.N}") or Tensor(shape=(problem.N, 5, 2, 3))
-
-    def conv2d(x, weight):
-        called.append(f"by {weight.shape}")
-
-    torch = SimpleNamespace(
-        randn=lambda shape, device: Tensor(shape=shape),
-        relu_=lambda tensor: called.append("relu") or tensor,
-        nn=SimpleNamespace(functional=SimpleNamespace(conv2d=conv2d)),
-    )
-    made = {}
-
-    def eager(problem, ways, watch):
-        made.update(ways)
-        return {name: fusing._pair(way, problem, watch) for name, way in ways.items()}, "NDHWC"
-
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(peers, "available", lambda: True)
-    monkeypatch.setattr(peers, "fastest", fastest)
-    monkeypatch.setattr(fusing, "_eager", eager)
-    pairs = importlib.import_module("lessons.08_training.helpers.pair_ways")
-    found = fusing.measure(load("hconv3d_mma"), pairs.ways, problem, watch)
-    assert [one.epilogue for one in found] == ["conv1x1_n32", "relu_conv1x1_n32", "conv1x1_n33", "relu_conv1x1_n33"]
-    assert [one.saved_bytes for one in found] == [2 * 2 * images * 2 * 3 * 5 for images in (32, 32, 33, 33)]
-    for number, way in enumerate(made.values()):
-        with_first, with_two, with_theirs = watch.pairs[3 * number : 3 * number + 3]
-        assert with_first == (way.fused, way.alone)
-        assert with_two == (way.separate, way.fused)
-        called.clear()
-        with_theirs[0]()
-        assert called == [f"of {way.images}", *["relu"] * way.relu, "by (20, 5, 1, 1)"]

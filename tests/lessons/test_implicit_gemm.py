@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import covering
 
 from common.catalog import catalog, inputs, problems, reference
 from common.catalog.problems import Conv3d
@@ -36,31 +37,35 @@ def require_exact(name, problem, seed=0, **tile):
     assert bench.y.trespasses() == []
 
 
-@EACH
-@pytest.mark.parametrize(
-    "text",
-    [
-        # all of the first and last windows is padding
-        "N=1 C=4 D=1 H=3 W=3 K=2 T=1 R=1 S=2 pad_d=2 pad_h=2 pad_w=2",
-        # steps over input that no window sees
-        "N=2 C=3 D=7 H=5 W=9 K=3 T=1 R=2 S=1 stride_d=3 stride_h=3 stride_w=4",
-        # one output of every axis
-        "N=1 C=5 D=2 H=3 W=5 K=3 T=2 R=3 S=5",
-        # a filter of more taps than a word of the mask has bits, on each axis and on one
-        "N=1 C=4 D=2 H=2 W=29 K=1 T=2 R=2 S=29",
-        "N=1 C=1 D=1 H=1 W=40 K=2 T=1 R=1 S=67 pad_w=30",
-        "N=1 C=1 D=1 H=2 W=3 K=2 T=1 R=1 S=29 pad_w=14",
-        "N=1 C=1 D=1 H=2 W=3 K=2 T=1 R=1 S=30 pad_w=14",
-        # more rows and filters than one small tile, more of gemm_k than one pair of tiles
-        "N=5 C=8 D=1 H=3 W=3 K=37 T=1 R=3 S=3 pad_h=1 pad_w=1",
-    ],
+EXTREMES = (
+    # all of the first and last windows is padding
+    "N=1 C=4 D=1 H=3 W=3 K=2 T=1 R=1 S=2 pad_d=2 pad_h=2 pad_w=2",
+    # steps over input that no window sees
+    "N=2 C=3 D=7 H=5 W=9 K=3 T=1 R=2 S=1 stride_d=3 stride_h=3 stride_w=4",
+    # one output of every axis
+    "N=1 C=5 D=2 H=3 W=5 K=3 T=2 R=3 S=5",
+    # a filter of more taps than a word of the mask has bits, on each axis and on one
+    "N=1 C=4 D=2 H=2 W=29 K=1 T=2 R=2 S=29",
+    "N=1 C=1 D=1 H=1 W=40 K=2 T=1 R=1 S=67 pad_w=30",
+    "N=1 C=1 D=1 H=2 W=3 K=2 T=1 R=1 S=29 pad_w=14",
+    "N=1 C=1 D=1 H=2 W=3 K=2 T=1 R=1 S=30 pad_w=14",
+    # more rows and filters than one small tile, more of gemm_k than one pair of tiles
+    "N=5 C=8 D=1 H=3 W=3 K=37 T=1 R=3 S=3 pad_h=1 pad_w=1",
 )
+# each of them, and each step
+AT_EXTREMES = covering(
+    [(name, text) for text in EXTREMES for name in STEPS], lambda case: case[0], lambda case: case[1]
+)
+
+
+@pytest.mark.parametrize(("name", "text"), AT_EXTREMES)
 def test_exact_at_the_extremes(name, text):
     require_exact(name, problems.parse_shape("conv3d", text))
 
 
-@EACH
-@pytest.mark.parametrize("C", [3, 4])
+@pytest.mark.parametrize(
+    ("name", "C"), covering([(name, C) for name in STEPS for C in (3, 4)], lambda case: case[0], lambda case: case[1])
+)
 def test_parts_of_gemm_k_add_up(name, C):
     """Splits that divide gemm_k, that do not, and more splits than there are tiles."""
     problem = Conv3d(N=1, C=C, D=1, H=4, W=4, K=5, T=1, R=3, S=3, pad_h=1, pad_w=1)

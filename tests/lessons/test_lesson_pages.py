@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling import some, some_days
+from sampling import one_of_each, some_days
 
 from common.catalog import catalog, inputs, problems, reference
 from common.report import canvas, traces
@@ -19,7 +19,7 @@ from common.trace.hopper import wgmma as layouts
 
 IMPLICIT, TENSOR, HOPPER, TRAINING = "05_implicit_gemm", "06_tensor_cores", "07_hopper", "08_training"
 DRAWN = sorted(path.parents[1].name for path in catalog.LESSONS.glob("*/figures/draw.py"))
-DRAWN = some(DRAWN, len(DRAWN), 1)
+DRAWN = one_of_each(DRAWN, lambda _: "a lesson")
 
 
 def pages(lesson):
@@ -145,7 +145,7 @@ def traced(name, shape, watched=()):
     return found.main
 
 
-@some_days("a fragment")
+@some_days(5)
 def test_the_fragment_of_the_page_is_the_step_s():
     """Each lane's elements of A in their order, against what hgemm_mma reads."""
     names = {name: value for defined in run(TENSOR).values() for name, value in defined.items()}

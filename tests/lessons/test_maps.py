@@ -6,6 +6,7 @@ import numba
 import numpy as np
 import pytest
 import texts
+from sampling import some_days
 
 from common.catalog import catalog
 from common.check import run
@@ -29,6 +30,7 @@ def scratch(tmp_path):
     return write
 
 
+@some_days(3)
 def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
     step = catalog._header(scratch())
     (outcome,) = run.compile_steps([step], ["9.0"], True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import texts
 from processes import python
-from sampling import some, some_days
+from sampling import covering, some, some_days
 
 from tests.lessons import network_oracle as oracle
 
@@ -39,9 +39,9 @@ def network(kind, shape, batch, seed=3, **options):
     return made, x, classes
 
 
-@pytest.mark.parametrize(("kind", "shape", "batch"), [
+@pytest.mark.parametrize(("kind", "shape", "batch"), covering([
     ("fused", SMALL, 3), ("fused", WIDE_POOL, 11), ("layered", SMALL, 3), ("layered", WIDE_POOL, 1),
-])  # fmt: skip
+], lambda case: case[0], lambda case: case[1] is SMALL))  # fmt: skip
 def test_losses_answers_and_gradients_are_the_oracles(kind, shape, batch, monkeypatch):
     """Of 11 digits a block has two, one after the other, and a thread adds up two of ten parts."""
     monkeypatch.setattr(import_module(f"{NETWORK}.fused"), "PARTS", 10)
@@ -186,7 +186,7 @@ QUICK = ("max_pool", "max_pool_relu_backward", "momentum_sgd", "next_batch", "re
 SLOW = ("conv_relu_pool", "filter_gradient", "head", "input_gradient", "weight_gradients")
 
 
-@some_days("kernels of the network")
+@some_days(3)
 def test_the_kernels_compile_and_nothing_is_float64():
     names = [*QUICK, *some(SLOW, len(SLOW) + 1, 1)]
     launched, found = json.loads(python("-c", COMPILED, json.dumps(names)).stdout)

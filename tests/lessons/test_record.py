@@ -83,12 +83,6 @@ def test_figures_are_the_records(results, words, text):
     assert found.text == text
 
 
-@pytest.mark.parametrize("words", ["", "speed", "apart nobody", "faster fused-graph", "accuracy 3"])  # fmt: skip
-def test_a_figure_that_the_record_has_not_is_said(results, words):
-    with pytest.raises(ValueError, match=f"^training {words}"):
-        figures.named("training", records.Record.open(GPU, results), MachineCode(), words.split())
-
-
 def test_pages_take_figures_and_the_table_from_there(results):
     record = records.Record.open(GPU, results)
     text = "<!--= training accuracy -->?<!--/--> of <!-- table: training 64 -->\n<!-- end table -->"
@@ -99,19 +93,6 @@ def test_pages_take_figures_and_the_table_from_there(results):
     assert "1,024" not in written
     nothing = pages.rendered(text, None, MachineCode())
     assert "(not measured yet)" in nothing
-
-
-@pytest.mark.parametrize("change", [lambda code: code.update(fused="0" * 64), lambda code: code.clear()])
-def test_what_was_measured_on_other_code_or_nobody_knows_which_is_marked(results, change):
-    path = training.path_of("nvidia-test")
-    data = json.loads(path.read_text())
-    change(data["compared"]["code"])
-    path.write_text(json.dumps(data))
-    text = "<!-- table: training 64 -->\n<!-- end table -->"
-    written = pages.rendered(text, records.Record.open(GPU, results), MachineCode())
-    assert "| fused, graph ¶ | 8 | 50 (10×) |" in written
-    assert "| *PyTorch, graph* |  | 100 (5×) |" in written
-    assert "¶ Measured on an older version of the file." in written
 
 
 def test_all_files_of_the_network_and_all_they_run_are_its_code():

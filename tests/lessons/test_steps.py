@@ -54,7 +54,7 @@ def falls_back(step, problem):
     return step.requires == "9.0a" and not mapped and hasattr(module(step), "unaligned")  # few files are loaded
 
 
-RAGGED = [(step, problem) for step in some(FILES, 12, 6) for problem in problems.RAGGED[step.ladder]]
+RAGGED = [(step, problem) for step in some(FILES, 21, 5) for problem in problems.RAGGED[step.ladder]]
 # each shape, and each step in its own kernel and in that which it falls back to
 CHOSEN = covering(RAGGED, lambda case: case[1], lambda case: (case[0], falls_back(*case)))
 
@@ -68,7 +68,7 @@ def test_right_at_ragged_shapes(step, problem):
     sound(step, problem)
 
 
-@pytest.mark.parametrize("step", some(FILES, 20, 2), ids=lambda step: step.name)
+@pytest.mark.parametrize("step", some(FILES, 40, 2), ids=lambda step: step.name)
 @settings(max_examples=3)
 @given(data=st.data(), seed=st.integers(0, 2**31))
 def test_right_at_any_small_shape(step, data, seed):
@@ -92,7 +92,7 @@ def shipped_tile(step, problem):
 
 @pytest.mark.parametrize(
     "step",
-    some([step for step in FILES if "\nTUNABLES = " in step.path.read_text()], 12, 1),
+    some([step for step in FILES if "\nTUNABLES = " in step.path.read_text()], 50, 1),
     ids=lambda step: step.name,
 )
 def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):

@@ -6,7 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from numba import cuda, types
-from sampling import some_days
+from sampling import some, some_days
 
 from common.catalog import catalog, inputs, problems
 from common.machine_code import codegen
@@ -46,14 +46,14 @@ def test_the_page_s_kernel_is_right(write, shape):
     np.testing.assert_array_equal(found.output, (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float16))
 
 
-@some_days("the kernel of the page")
+@some_days(5)
 def test_the_page_s_kernel_compiles(write):
     module = catalog.load(write("hgemm_mine.py", KERNEL), "hgemm")
     (launch,) = codegen.distinct(codegen.launches(module, problems.FIRST["hgemm"]))
     assert "add, 1, 1, 0, 1;" in codegen.ptx(launch, ["9.0a"])["9.0a"]
 
 
-@pytest.mark.parametrize("name", [name for name in intrinsics() if re.match(r"wgmma_(f16|tf32)", name)])
+@pytest.mark.parametrize("name", some([name for name in intrinsics() if re.match(r"wgmma_(f16|tf32)", name)], 6, 1))
 def test_wgmma_of_each_type_adds_or_not(write, name):
     left = "frag, 0" if name.endswith("_registers") else "a"
     calls = "\n    ".join(f"hopper.{name}(acc, 0, {{}}, a, 64{add})" for add in ("", ", k > 0"))

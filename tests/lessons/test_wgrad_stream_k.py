@@ -1,17 +1,23 @@
 """Equal shares: wgrad_stream_k's tables have each iteration of each tile once; gemm_equal_shares crosses tiles."""
 
+import functools
 import importlib
 
 import numpy as np
 import pytest
+from sampling import one_of_each
 
 from common.catalog import catalog
 from common.catalog.problems import Gemm
 from common.check import check
 from common.trace.trace import Tracer
 
-stream_k = importlib.import_module("lessons.08_training.wgrad_stream_k")
-BLOCK_K, PRODUCTS = stream_k.BLOCK_K, stream_k.PRODUCTS
+
+@functools.cache
+def step():
+    """The step, imported by the tests that need it: writing its loops out takes a second."""
+    return importlib.import_module("lessons.08_training.wgrad_stream_k")
+
 
 CARDS = [1, 20, 132]
 # N, P, Q, K, C, and what the layer is for
@@ -24,30 +30,30 @@ LAYERS = [
 
 def patches_of(N, P, Q, product):
     """The definition: the last four products need a second row of dy, every fourth a second column."""
-    row, column = (number == stream_k.WINDOW - 1 for number in divmod(product, stream_k.WINDOW))
+    row, column = (number == step().WINDOW - 1 for number in divmod(product, step().WINDOW))
     return sum(p + row < P and q + column < Q for p in range(0, P, 2) for q in range(0, Q, 2)) * N
 
 
 def iterations(layer, tile):
     """In the order of the row: the row of xs and dys, m0 and n0 of each iteration, and the tile it belongs to."""
     N, P, Q, K, C = layer
-    stride = stream_k.padded_patches(N, P, Q)
+    stride = step().padded_patches(N, P, Q)
     places = [(m0, n0) for n0 in range(0, C, tile["BLOCK_N"]) for m0 in range(0, K, tile["BLOCK_M"])]
-    steps = [range(0, patches_of(N, P, Q, product), BLOCK_K) for product in range(PRODUCTS)]
+    steps = [range(0, patches_of(N, P, Q, product), step().BLOCK_K) for product in range(step().PRODUCTS)]
     all_of_them = [
         (product * stride + patch, m0, n0, product * len(places) + place)
-        for product in range(PRODUCTS)
+        for product in range(step().PRODUCTS)
         for place, (m0, n0) in enumerate(places)
         for patch in steps[product]
     ]
-    return np.array(all_of_them), len(places) * PRODUCTS
+    return np.array(all_of_them), len(places) * step().PRODUCTS
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("sms", CARDS)
 def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer):
-    monkeypatch.setattr(stream_k, "multiprocessors", lambda: sms)
-    chosen, work, first_segments = stream_k.plan.__wrapped__(*layer)
+    monkeypatch.setattr(step(), "multiprocessors", lambda: sms)
+    chosen, work, first_segments = step().plan.__wrapped__(*layer)
     wanted, tiles = iterations(layer, chosen)
     work = work.astype(np.int64)
     counts = (work[..., 4] > 0).sum(1)
@@ -59,8 +65,8 @@ def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer)
     assert (number == np.arange(len(segments))).all()
 
     # one after another they are the row, each within a tile
-    step = np.concatenate([np.arange(count) for count in steps])
-    rows = np.repeat(first, steps) + step * BLOCK_K
+    turn = np.concatenate([np.arange(count) for count in steps])
+    rows = np.repeat(first, steps) + turn * step().BLOCK_K
     assert np.array_equal(np.column_stack([rows, np.repeat(m0, steps), np.repeat(n0, steps)]), wanted[:, :3])
     ends = np.cumsum(steps)
     tile = wanted[ends - steps, 3]
@@ -74,7 +80,7 @@ def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer)
 
 
 def test_the_rows_of_the_page_are_what_the_step_cuts():
-    work, first_segments = stream_k.cut([(steps, 0, 0, 0) for steps in (8, 8, 8, 6, 6, 4)], 7)
+    work, first_segments = step().cut([(steps, 0, 0, 0) for steps in (8, 8, 8, 6, 6, 4)], 7)
     tile_of = np.searchsorted(first_segments, work[..., 0], "right") - 1
     tiles, places = (
         np.repeat(one, work[..., 4].ravel()) for one in (tile_of.ravel(), np.arange(7).repeat(work.shape[1]))
@@ -83,10 +89,12 @@ def test_the_rows_of_the_page_are_what_the_step_cuts():
     assert f"tile   {''.join(map(str, tiles))}\nplace  {''.join(map(str, places))}\n" in page
 
 
+IN_SHARES = [(shape, sms) for shape in ((300, 150, 40), (129, 300, 27), (260, 8, 90)) for sms in (1, 2, 5)]
+
+
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("sms", [1, 2, 5])
-@pytest.mark.parametrize("shape", [(300, 150, 40), (129, 300, 27), (260, 8, 90)], ids=str)
-def test_a_product_in_shares_that_cross_tiles_is_right(monkeypatch, sms, shape):
+@pytest.mark.parametrize(("shape", "sms"), one_of_each(IN_SHARES, lambda case: case[0]), ids=str)
+def test_a_product_in_shares_that_cross_tiles_is_right(monkeypatch, shape, sms):
     """On 132 multiprocessors small shapes have a block for each step: no share would end within a tile."""
     module, tracer = catalog.load(catalog.find("gemm_equal_shares").path, "gemm"), Tracer()
     monkeypatch.setattr(module, "multiprocessors", lambda: sms)

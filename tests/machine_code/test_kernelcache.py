@@ -6,6 +6,7 @@ import types
 import pytest
 import texts
 from processes import python
+from sampling import some_days
 
 from common.catalog import catalog, device, problems
 from common.machine_code import codegen, kernelcache
@@ -26,6 +27,10 @@ FILES = {
     "gemm_mine": {}, "copy/gemm_other": {}, "constant": {"tile": 4}, "helper": {"factor": "3"},
     "file": {"more": "# registers something\n"}, "gemm_odd": {"factor": "2 + (0 if ODD else 1)", "more": ODD},
 }  # fmt: skip
+
+
+# two processes, and a dozen kernels compiled
+KEPT = some_days(5)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +59,7 @@ def looked(all_looked):
     return all_looked[0]
 
 
+@KEPT
 def test_another_process_finds_the_kernel_and_compiles_nothing(looked, again):
     first, again = looked["gemm_mine"], again["gemm_mine"]
     assert [one["known"] for one in first] == [False, False]
@@ -64,18 +70,21 @@ def test_another_process_finds_the_kernel_and_compiles_nothing(looked, again):
         assert one["saved"] > 0
 
 
+@KEPT
 def test_kernels_that_differ_in_a_global_alone_are_told_apart(looked):
     # `unroll` makes globals of closed-over values: same bytecode, same line, same name, no closure
     full, guarded = looked["gemm_mine"]
     assert full["key"] != guarded["key"]
 
 
+@KEPT
 @pytest.mark.parametrize("change", ["constant", "helper", "file"])
 def test_what_a_kernel_is_made_of_is_in_its_key(looked, change):
     before, after = ({one["key"] for one in looked[name]} for name in ("gemm_mine", change))
     assert before.isdisjoint(after)
 
 
+@KEPT
 def test_where_the_file_lies_does_not_matter(looked):
     here, there = (looked[name] for name in ("gemm_mine", "copy/gemm_other"))
     assert [one["key"] for one in here] == [one["key"] for one in there]
@@ -113,10 +122,12 @@ def test_a_function_that_calls_itself_is_described():
     assert kernelcache._Describer()(factorial) != kernelcache._Describer()(other)
 
 
+@KEPT
 def test_what_has_no_description_is_compiled_as_ever(looked):
     assert [(one["key"], one["kept"]) for one in looked["gemm_odd"]] == [(None, False)] * 2
 
 
+@KEPT
 def test_a_file_that_is_no_kernel_is_none(again):
     for one in again["constant"]:
         assert (one["known"], one["kept"]) == (True, True)

@@ -212,7 +212,6 @@ def as_new(record, steps):
 
 
 PLAIN_ALONE, AIDED_ALONE, BOTH = ["gemm_plain"], ["gemm_aided"], ["gemm_plain", "gemm_aided"]
-ASKING_THE_CATALOGUE = ("sweep", "row", "epilogues")
 
 
 def test_what_is_measured_of_a_step_is_as_new_as_its_file_and_helpers(measured, steps, write):

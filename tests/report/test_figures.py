@@ -4,6 +4,7 @@ import re
 
 import pytest
 from made import card, counters, of_now
+from sampling import one_of_each
 
 from common.catalog import catalog, problems
 from common.records import records
@@ -63,7 +64,9 @@ def test_the_table_has_what_the_record_has_and_losses_are_last(tiny):
     assert ">0.50<" in figure
 
 
-@pytest.mark.parametrize("slug", [None, records.REFERENCE_GPU, "nvidia-h100-80gb-hbm3"])
+@pytest.mark.parametrize(
+    "slug", one_of_each([None, records.REFERENCE_GPU, "nvidia-h100-80gb-hbm3"], lambda _: "a card")
+)
 def test_every_step_with_one_before_it_is_in_the_table_or_said_not_to_be_measured(tiny, slug):
     table = tables.worth(records.other(slug) if slug else tiny)
     _, _, lacking = table.note.partition("Not measured")

@@ -9,7 +9,7 @@ from made import card
 from matplotlib import image
 from msgspec.structs import replace
 from processes import python
-from sampling import one_of_each
+from sampling import one_of_each, some_days
 
 from common.catalog import catalog, device, exercises
 from common.records import current, records
@@ -256,6 +256,7 @@ def test_the_photograph_shows_what_the_line_of_the_page_computes(tmp_path, capsy
 
 
 @pytest.mark.skipif(device.gpu_count() > 0, reason="on a GPU the compiler says what is wrong")
+@some_days(2)
 def test_a_mistake_in_the_first_kernel_is_one_line(tmp_path):
     source = text(FIRST.parent / "start" / "photograph.py")
     edited = tmp_path / "photograph.py"

@@ -133,20 +133,6 @@ def test_figures_in_a_sentence(own, words, text):
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 
 
-def test_figures_are_numbers_and_how_they_are_shown(own):
-    assert figures.named("ms", own, NO_CODE, ["gemm-2048", "cuBLAS-FP32"]) == figures.Figure(3.436, "3.44")
-    assert figures.Figure(2000.4, "2,000").shown == 2000.0
-    with pytest.raises(ValueError, match=r"ms gemm-2048: must be ms\(record"):
-        figures.named("ms", own, NO_CODE, ["gemm-2048"])
-
-
-@pytest.mark.parametrize(("value", "text"), [
-    (0.00379, "0.00379"), (0.0123456, "0.0123"), (1.0, "1.00"), (17.18, "17.2"), (99.94, "99.9"), (1234.4, "1234"),
-])  # fmt: skip
-def test_milliseconds_have_three_digits(value, text):
-    assert figures.milliseconds(value) == text
-
-
 figures.load_kinds()
 
 

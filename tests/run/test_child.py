@@ -7,7 +7,7 @@ import pytest
 from common.catalog import device
 from common.run import child
 
-LIMIT = 30.0
+LIMIT = 6.0
 
 
 class Clocks:
@@ -48,7 +48,7 @@ def after(monkeypatch):
 def test_what_the_harness_does_too_long_is_named_and_accuses_nobody(after, stage, said):
     result, at = after(stage)
     assert result.status == "unjudged"
-    assert result.message == f"{said} was not done after 30 s; values were not compared"
+    assert result.message == f"{said} was not done after 6 s; values were not compared"
     assert not result.faults
     assert at == pytest.approx(LIMIT, abs=1.0)
 
@@ -56,12 +56,12 @@ def test_what_the_harness_does_too_long_is_named_and_accuses_nobody(after, stage
 def test_a_kernel_that_ran_too_long_is_suspected(after):
     result, at = after("kernel")
     assert result.status == "timed_out"
-    assert "the kernel was not done after 30 s: an endless loop, or a barrier" in result.message
+    assert "the kernel was not done after 6 s: an endless loop, or a barrier" in result.message
     assert at == pytest.approx(LIMIT, abs=1.0)
 
 
 def test_a_busy_machine_gives_more_time(after):
-    assert after("kernel", share=0.1, seconds=290)[0] is None
+    assert after("kernel", share=0.1, seconds=58)[0] is None
     result, at = after("kernel", share=0.1)
     assert result.status == "timed_out"
     assert at == pytest.approx(10 * LIMIT, rel=0.05)
@@ -83,6 +83,6 @@ def test_blocks_that_are_done_one_after_the_other_are_no_endless_loop(after):
     result, at = after("kernel", signs=True)
     assert result.status == "unjudged"
     assert at == pytest.approx(4 * LIMIT, rel=0.05)
-    result, at = after("kernel", signs=True, within=50.0)
+    result, at = after("kernel", signs=True, within=10.0)
     assert (result.status, result.late) == ("unjudged", True)
-    assert at == pytest.approx(50.0, abs=1.0)
+    assert at == pytest.approx(10.0, abs=1.0)

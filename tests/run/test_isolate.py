@@ -157,7 +157,7 @@ while True:
 
 def test_after_a_time_out_the_files_other_shapes_are_not_tried(task):
     hangs, good = task("hangs", "while True:\n    pass\n"), task("good", GOOD)
-    results = run([hangs, hangs, hangs, good, hangs], seconds=2.0)
+    results = run([hangs, hangs, hangs, good, hangs], seconds=1.0)
     assert [result.status for result in results] == ["timed_out"] * 3 + ["right", "timed_out"]
     assert results[1].message == "not tried: it gave no result in time at M=2 N=3 K=2"
 
@@ -330,7 +330,7 @@ def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
 
 
 @LINUX
-@some_days("one operation")
+@some_days(5)
 def test_one_operation_without_an_end_is_ended_from_outside(task, monkeypatch):
     """It holds the interpreter, so that no thread of its process can tell."""
     monkeypatch.setattr(isolate, "SILENT", 3)

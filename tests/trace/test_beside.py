@@ -1,64 +1,12 @@
-"""What other tools show of the programs: how an end under compute-sanitizer is told, and the page's table."""
+"""The page's table of what other tools show of the programs."""
 
 import json
-import os
-import shutil
-import sys
 
 import beside_sanitizer
-import pytest
 
 from common.records import records
 from common.report import pages
 from common.timing import tools
-
-# Runs the program, prints the summary that its text asks for, and ends as compute-sanitizer does.
-TOOL = f"""#!{sys.executable}
-import re, subprocess, sys
-program = sys.argv[-1]
-code = subprocess.call(sys.argv[-2:])
-text = open(program).read()
-errors = int((re.search("errors ([0-9]+)", text) or [0, 0])[1])
-if errors:
-    print("========= Invalid __global__ write of size 4 bytes")
-if "no summary" not in text:
-    print(f"========= ERROR SUMMARY: {{errors}} errors")
-sys.exit(code or (99 if errors else 0))
-"""
-
-
-@pytest.fixture
-def watched(write, tmp_path, monkeypatch):
-    """How a program of this text ends under a stand-in for a tool."""
-    write("bin/compute-sanitizer", TOOL).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    assert shutil.which("compute-sanitizer").startswith(str(tmp_path))
-    monkeypatch.setattr(beside_sanitizer, "SECONDS", 20.0)
-    return lambda text: beside_sanitizer.watched("memcheck", write("program.py", text))
-
-
-@pytest.mark.parametrize(
-    ("text", "ended", "errors", "said"),
-    [
-        ("pass", "silent", 0, ""), ("'errors 2'", "named", 2, ""), ("raise SystemExit(1)", "error", 0, ""),
-        ("raise SystemExit('errors 2')", "named", 2, ""),
-        ("raise SystemExit('no summary in /own/folder/it.py')", "error", None, "no summary in it.py"),
-    ],
-)  # fmt: skip
-def test_a_program_s_end_is_told_apart_from_what_the_tool_found(watched, text, ended, errors, said):
-    found = watched(text)
-    assert (found["ended"], found["errors"]) == (ended, errors)
-    assert found.get("said") == {"named": "Invalid __global__ write of size 4 bytes", "error": said}.get(ended)
-
-
-def test_a_program_that_does_not_end_is_killed(watched, monkeypatch):
-    monkeypatch.setattr(beside_sanitizer, "SECONDS", 1.0)
-    assert watched("import time; time.sleep(100)")["ended"] == "endless"
-
-
-def test_a_tool_that_says_nothing_has_found_nothing_right(watched):
-    with pytest.raises(tools.ToolError, match=r"program\.py: memcheck says nothing of it"):
-        watched("'no summary'")
 
 
 def test_the_sanitizer_has_a_column_for_each_card(monkeypatch, tmp_path):

@@ -64,7 +64,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", some(list(WRONG), 3))
+@pytest.mark.parametrize("name", some(list(WRONG), 7, 2))
 def test_what_is_wrong_is_found_with_its_line(write, name):
     changes, kind, start = WRONG[name]
     text = RIGHT.read_text(encoding="utf-8")

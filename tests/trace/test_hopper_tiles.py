@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from sampling import one_of_each, some
+from sampling import covering, one_of_each
 from small_kernels import BODIES
 
 from common.catalog import catalog, inputs, problems, reference
@@ -62,7 +62,7 @@ def launched(path, problem, operands, helpers=None, **tile):
 EACH_TILE = [(tile, C) for tile in range(len(TILES)) for C in (8, 24, 72)]
 
 
-@pytest.mark.parametrize(("tile", "C"), one_of_each(EACH_TILE, lambda case: case[0]))
+@pytest.mark.parametrize(("tile", "C"), one_of_each(EACH_TILE, lambda case: TILES[case[0]]["RESIDENT"] > 0))
 def test_a_convolution_is_right_with_every_kind_of_tile(tile, C):
     problem, tile = conv("hconv3d", C=C, stride_h=2), TILES[tile]
     if tile["RESIDENT"]:
@@ -80,9 +80,7 @@ FEW = (
 )
 # each of them, and each order
 IN_ORDER = [(number, direction) for number in range(len(FEW)) for direction in ORDERS]
-FEW_TRIED = list(
-    dict.fromkeys([*one_of_each(IN_ORDER, lambda case: case[0]), *one_of_each(IN_ORDER, lambda case: case[1])])
-)
+FEW_TRIED = covering(IN_ORDER, lambda case: case[0], lambda case: case[1])
 few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
 
 
@@ -138,7 +136,7 @@ FEW_WRONG = (
 )
 
 
-@pytest.mark.parametrize(("old", "new"), [("", ""), *some(FEW_WRONG, 4, 1)])
+@pytest.mark.parametrize(("old", "new"), [("", ""), *one_of_each(FEW_WRONG, lambda _: "a mistake")])
 def test_mistakes_with_few_filters_are_found(old, new, write):
     text = (LESSON / "helpers" / "few_filters.py").read_text(encoding="utf-8")
     assert not old or text.count(old) == 1
@@ -148,7 +146,7 @@ def test_mistakes_with_few_filters_are_found(old, new, write):
     assert status in ("wrong", "crashed") if old else status == "right"
 
 
-@pytest.mark.parametrize("tile", some(TILES, 4, 1))
+@pytest.mark.parametrize("tile", one_of_each(TILES, lambda _: "a tile"))
 def test_the_copy_engine_rounds_to_tf32(tile):
     problem = conv("conv3d")
     x, filt = inputs.normals(problem, 0)
@@ -196,7 +194,7 @@ def test_a_tile_is_swizzled_as_wide_as_its_rows_and_a_descriptor_finds_it(row, m
     np.testing.assert_array_equal(2 * places[:, ::8], address ^ ((address >> 7) & mask) << 4)
 
 
-@pytest.mark.parametrize("direction", ORDERS)
+@pytest.mark.parametrize("direction", one_of_each(ORDERS, lambda _: "an order"))
 def test_three_products_are_right(direction, traced):
     operands = inputs.normals(GEMM, 0)
     traced.order = direction
@@ -240,7 +238,7 @@ REGISTERS_WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", some(list(REGISTERS_WRONG), 3, 1))
+@pytest.mark.parametrize("mistake", one_of_each(list(REGISTERS_WRONG), lambda _: "a mistake"))
 def test_mistakes_with_a_in_registers_are_found(write, mistake):
     old, new, kind = REGISTERS_WRONG[mistake]
     text = (LESSON / "hgemm_register_operand.py").read_text(encoding="utf-8")

@@ -6,7 +6,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from processes import python
 from sampling import some
 
 from common import cli
@@ -17,7 +16,7 @@ FOLDER = Path(__file__).with_name("programs")
 PROGRAMS = store.read_toml(FOLDER / "right.toml") | store.read_toml(FOLDER / "wrong.toml")
 
 
-@pytest.mark.parametrize("name", some(list(PROGRAMS), 8, 6))
+@pytest.mark.parametrize("name", some(list(PROGRAMS), 16, 4))
 def test_a_program_is_told_for_what_it_is(write, capsys, name):
     """The first word of a program's docstring is its fault's kind; the line of it ends in ``# fault``."""
     text = PROGRAMS[name]
@@ -149,18 +148,20 @@ def test_a_kernel_takes_another_librarys_array(tmp_path):
 PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"
 
 
-def test_the_page_shows_what_its_program_comes_to(tmp_path):
+def test_the_page_shows_what_its_program_comes_to(tmp_path, capsys):
     program, said = re.search(
         r"```python\n(.*?)```.*?```\n\$ [^\n]*\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
     ).groups()
     tmp_path.joinpath("row_sums.py").write_text(program, "utf-8")
-    words = ("-m", "common", "run", tmp_path / "row_sums.py")
-    assert python(*words, code=1).stdout.split() == said.split()
+    words = ["run", str(tmp_path / "row_sums.py")]
+    assert cli.main(words) == 1
+    assert capsys.readouterr().out.split() == said.split()
     mended = program.replace("m[row, t]\n", "m[row, t]\n    cuda.syncthreads()\n")
     mended += "import sys\n\nprint(sys.argv[1:], __name__)\n"
     tmp_path.joinpath("row_sums.py").write_text(mended, "utf-8")
-    done = python(*words, "--json", "word", "--html", tmp_path / "page.html", "--", "--stop")
-    told = json.loads(done.stdout)
+    assert cli.main([*words, "--json", "word", "--html", str(tmp_path / "page.html"), "--", "--stop"]) == 0
+    out, errors = capsys.readouterr()
+    told = json.loads(out)
     assert (told["status"], told["faults"], told["kernels"][0]["name"]) == ("nothing found", [], "row_sums")
-    assert "['word', '--stop'] __main__" in done.stderr
+    assert "['word', '--stop'] __main__" in errors
     assert "row_sums" in tmp_path.joinpath("page.html").read_text("utf-8")

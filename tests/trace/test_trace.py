@@ -15,7 +15,6 @@ from small_kernels import BODIES, HEAD, kinds, traced
 from common import cli
 from common.catalog import catalog, inputs, limits, problems, reference
 from common.catalog.problems import RAGGED, Conv2d, Gemm
-from common.explain.faults import UNSOUND, Fault
 from common.records import records
 from common.records.records import Record
 from common.report import traces
@@ -403,26 +402,3 @@ def test_faults_are_told_and_set_the_exit_code(call):
     assert code == 1
     assert re.search(r"line \d+: out of bounds: axis 0 of a is read at 5, its extent is 5 \(", out)
     assert "No fault" not in out
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["gemm_naive", "--block", "1,x"], "--block '1,x': must be one to three integers, X,Y,Z"),
-        (["gemm_naive", "--block", "1,2,3,4"], "must be one to three integers"),
-        (["gemm_naive", "--block", "99"], "block 99,0,0 lies outside every grid: gemm_naive (12, 48, 1)"),
-        ([], "trace takes one STEP or two, and 0 are named"),
-        (["gemm_naive", "gemm_tuned", "gemm_shared_tile"], "trace takes one STEP or two, and 3 are named"),
-        (["conv2d_naive", "--shape", "M=1"], "'M' is unknown"),
-    ],
-)
-def test_unusable_arguments(call, words, says):
-    code, out, err = call("trace", *words)
-    assert (code, out) == (2, "")
-    assert says in " ".join(err.split())
-
-
-def test_every_kind_of_fault_has_words():
-    for kind in UNSOUND:
-        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
-        assert traces.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")

@@ -15,7 +15,6 @@ from common.run import isolate
 from common.run.messages import Launch
 from common.timing import tools
 from common.trace import trace
-from common.trace.state import TraceError
 
 pytestmark = pytest.mark.usefixtures("traced")
 LESSON = catalog.LESSONS / "02_shared_tiling"
@@ -76,19 +75,6 @@ def test_a_race_around_a_loop_s_end_is_told_as_one(kernel, first, second, betwee
 )
 def test_a_contiguous_array_may_be_reshaped(kernel, body):
     assert kinds(kernel(body)) == set()
-
-
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [("c[::2].reshape(64)[0] = 1.0", "c is not contiguous"),
-     ("c.reshape(5, 5)[0, 0] = 1.0", r"line 12: .* size 128 into shape \(5,5\)"),
-     ("c.reshape(-1, -1)[0, 0] = 1.0", "line 12: .* only specify one"),
-     ("c.reshape(-2, -64, 1)[0, 0, 0] = 1.0", "line 12: .* only specify one"),
-     ("c.reshape(cuda.threadIdx.x)[0] = 1.0", "line 12: .* integer")],
-)  # fmt: skip
-def test_a_shape_that_an_array_cannot_take_is_told(kernel, body, says):
-    with pytest.raises(TraceError, match=says):
-        kernel(body)
 
 
 STAGED = """
@@ -195,13 +181,6 @@ def test_a_barrier_in_two_branches_names_both_lines(kernel):
     assert faults[14] == f"24 of the block's 64 threads {where}"
 
 
-@pytest.mark.parametrize(("grid", "others"), [(2, "other block"), (3, "2 other blocks")])
-def test_threads_that_miss_a_barrier_are_counted_in_one_block(kernel, grid, others):
-    (fault,) = kernel("if cuda.threadIdx.x < 40:\n    cuda.syncthreads()", block=64, grid=grid).faults
-    missed = f"24 of the block's 64 threads, and some of {others}, do not reach this barrier, which others wait at"
-    assert (fault.what, fault.count) == (missed.replace("of other", "of 1 other"), 24 * grid)
-
-
 def test_threads_that_write_an_element_at_once_are_told_to_look_at_the_index(kernel):
     (race,) = kernel("tile = cuda.shared.array(1, float32)\ntile[0] = cuda.threadIdx.x").faults
     assert (
@@ -299,7 +278,7 @@ RACY_FILES = {
 
 
 # each is a process of its own under the tool, which takes seconds
-RACES_ON_GPU = some(RACES, 5, 2)
+RACES_ON_GPU = some(RACES, len(RACES), 1)
 
 
 @pytest.fixture(scope="module")
