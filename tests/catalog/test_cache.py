@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from common.catalog import cache, catalog, store
+from common.catalog import cache, catalog, sources, store
 from common.check import run
 from common.report import pages
 from common.report.pages import Draw
@@ -31,7 +31,8 @@ def of(*folders):
 
 @pytest.fixture
 def depends(monkeypatch):
-    """By kind of key, the files that it is made of."""
+    """By kind of key, the files that it is made of, whatever other tests took for the checkout."""
+    monkeypatch.setattr(sources, "imports", sources.imports.__wrapped__)
     found, walk = {}, cache.files
     for kind, make in KEYS.items():
         monkeypatch.setattr(cache, "files", lambda roots, kind=kind: found.setdefault(kind, walk(roots)))
