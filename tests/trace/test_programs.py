@@ -148,14 +148,14 @@ def test_a_kernel_takes_another_librarys_array(tmp_path):
 PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"
 
 
-def test_the_page_shows_what_its_program_comes_to(tmp_path, capsys):
+def test_the_page_shows_what_its_program_comes_to(tmp_path, capfd):
     program, said = re.search(
         r"```python\n(.*?)```.*?```\n\$ [^\n]*\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
     ).groups()
     tmp_path.joinpath("row_sums.py").write_text(program, "utf-8")
     words = ["run", str(tmp_path / "row_sums.py")]
     assert cli.main(words) == 1
-    assert capsys.readouterr().out.split() == said.split()
+    assert capfd.readouterr().out.split() == said.split()
     mended = program.replace("m[row, t]\n", "m[row, t]\n    cuda.syncthreads()\n")
     mended += "import sys\n\nprint(sys.argv[1:], __name__)\n"
     tmp_path.joinpath("row_sums.py").write_text(mended, "utf-8")
