@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from processes import python
 from sampling import some
 
 from common import cli
@@ -148,20 +149,18 @@ def test_a_kernel_takes_another_librarys_array(tmp_path):
 PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"
 
 
-def test_the_page_shows_what_its_program_comes_to(tmp_path, capfd):
+def test_the_page_shows_what_its_program_comes_to(tmp_path):
     program, said = re.search(
         r"```python\n(.*?)```.*?```\n\$ [^\n]*\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
     ).groups()
     tmp_path.joinpath("row_sums.py").write_text(program, "utf-8")
     words = ["run", str(tmp_path / "row_sums.py")]
-    assert cli.main(words) == 1
-    assert capfd.readouterr().out.split() == said.split()
+    assert python("-m", "common", *words, code=1).stdout.split() == said.split()
     mended = program.replace("m[row, t]\n", "m[row, t]\n    cuda.syncthreads()\n")
     mended += "import sys\n\nprint(sys.argv[1:], __name__)\n"
     tmp_path.joinpath("row_sums.py").write_text(mended, "utf-8")
-    assert cli.main([*words, "--json", "word", "--html", str(tmp_path / "page.html"), "--", "--stop"]) == 0
-    out, errors = capsys.readouterr()
-    told = json.loads(out)
+    done = python("-m", "common", *words, "--json", "word", "--html", tmp_path / "page.html", "--", "--stop")
+    told = json.loads(done.stdout)
     assert (told["status"], told["faults"], told["kernels"][0]["name"]) == ("nothing found", [], "row_sums")
-    assert "['word', '--stop'] __main__" in errors
+    assert "['word', '--stop'] __main__" in done.stderr
     assert "row_sums" in tmp_path.joinpath("page.html").read_text("utf-8")
