@@ -33,14 +33,16 @@ class Access(NamedTuple):
     event: int
 
 
+Slot = tuple[Ints, Ints]  # for each element a thread, and the event in which it touched it
+
+
 class Together:
     """Threads that read an element, changed it atomically, or wrote the value that it has: in ``slots`` the last; one
-    more since the last barrier, of another warp if there is one; and one of another block. A slot is, for each
-    element, a thread and the event in which it touched it."""
+    more since the last barrier, of another warp if there is one; and one of another block."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.slots: list[Ints] = []
+        self.slots: list[Slot] = []
 
     def forget(self, places: Ints) -> None:
         for slot in self.slots:
@@ -48,7 +50,8 @@ class Together:
 
     def _put(self, number: int, places: Ints, who: Ints, event: Any) -> None:
         while len(self.slots) <= number:
-            self.slots.append(np.full((2, self.size), _NOBODY))
+            # of an array of millions few elements are touched, and zeros take memory where they are written alone
+            self.slots.append((np.full(self.size, _NOBODY), np.zeros(self.size, np.int64)))
         self.slots[number][0][places], self.slots[number][1][places] = who, event
 
     def note(self, now: Access, log: Log) -> Ints:
@@ -149,7 +152,7 @@ class Shadow:
             beaten &= ~same(final[places], values)
             self._report(now, beaten, winner, np.full(len(places), now.event), "written", _AT_ONCE)
 
-    def _met(self, now: Access, slots: list[Ints], verb: str, theirs: str, among: Bools | None = None) -> None:
+    def _met(self, now: Access, slots: list[Slot], verb: str, theirs: str, among: Bools | None = None) -> None:
         """Faults for the accesses, or for those ``among`` them, that others met whom nothing orders before them."""
         for who, event in slots:
             other = who[now.places]
