@@ -140,12 +140,8 @@ class Function:
         casts = frozenset(name for name in named if isinstance(_number_type(scope.get(name)), Cast))
         found = _read(code, text, frozenset(scope))
         self._asked = (
-            code,
-            found,
-            self.home,
-            casts,
-            frozenset(name for name in found.free if type(scope[name]) is int),
-        )
+            code, found, self.home, casts, frozenset(name for name in found.free if type(scope[name]) is int),
+        )  # fmt: skip
         self._shares, self.only_read, narrow = found.shares, found.only_read, _NARROW[found.narrow]
         self.names.state.cooperative |= "this_grid" in code.co_names
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
