@@ -18,7 +18,7 @@ from common.catalog import catalog, device, inputs, limits, sources
 from common.catalog.problems import Problem
 from common.check import check
 from common.machine_code import capture, successor
-from common.run import child
+from common.run import stages
 from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
 
 STEP = 1 << 29  # bytes: the budget is a multiple of this, so that other programs' windows do not change it
@@ -155,7 +155,7 @@ def load(task: FileTask[Result], rival: Rival | None = None, tile: Tile | None =
     decided who compiles its kernels."""
     file, on_gpu = rival or task, task.on_gpu and device.gpu_count() > 0
     by_successor = on_gpu and (file.compiler or device.compiler()) == device.MLIR
-    with child.stage(child.IMPORTS), successor.on_gpu() if by_successor else nullcontext():
+    with stages.stage(stages.IMPORTS), successor.on_gpu() if by_successor else nullcontext():
         return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
@@ -172,12 +172,12 @@ def room() -> int:
     return room_bytes(device.free_bytes(), device.l2_bytes())
 
 
-_slowest: dict[tuple[str, int], float] = {}  # seconds an operation, by a file's path and time
+_slowest: dict[tuple[str, int, str], float] = {}  # seconds an operation, by a file's path and time, and the tile
 
 
 def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
-    file = task.path, Path(task.path).stat().st_mtime_ns
+    file = task.path, Path(task.path).stat().st_mtime_ns, str(tile)
 
     def launch_seconds(size: Problem) -> float:
         bench, times = check.Bench(module, size, tile), []
@@ -217,7 +217,7 @@ def operands(problem: Problem, seed: int, module: Any) -> Any:
     key = problem, seed, getattr(module, "ALGORITHM", None)
     if key not in _held:
         drop()
-        with child.stage("drawing of operands"):
+        with stages.stage("drawing of operands"):
             _held[key] = fullsize.Operands(*key)
     return _held[key]
 

@@ -48,8 +48,8 @@ FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
 class Case:
     """One shape for one engine. ``special``: operands of that kind of :data:`common.catalog.inputs.SPECIAL` besides
     integers, or normals in their place. ``small``: the step is told that the card has :data:`FEW` multiprocessors.
-    ``wide``: the tracer takes a narrower shape if no grid is as wide. ``follows``: the same
-    process runs the case before it first."""
+    ``wide``: the tracer takes a narrower shape if no grid is as wide. ``follows``: the same process runs the case
+    before it first."""
 
     problem: Problem
     engine: Engine

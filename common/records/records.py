@@ -200,8 +200,10 @@ def derive(
     compute_ms, memory_ms = problem.flops / peak / 1e6, problem.least_bytes / ceilings.copy_gbs / 1e6
     floor = max(compute_ms, memory_ms)
     kind = "multiply-adds" if compute_ms >= memory_ms else "memory"
-    rates = problem.flops / median_ms / 1e6, problem.least_bytes / median_ms / 1e6
-    return Derived(*rates, floor, 100 * floor / median_ms, kind)
+    return Derived(
+        gflops=problem.flops / median_ms / 1e6, gbs=problem.least_bytes / median_ms / 1e6, floor_ms=floor,
+        percent_of_floor=100 * floor / median_ms, floor_kind=kind,
+    )  # fmt: skip
 
 
 def rounds_operands(name: str) -> bool:

@@ -3,6 +3,7 @@
 Module by module:
 
     isolate       starts and ends child processes, and hands them tasks; the one that owns the GPU
-    child         what a child process does: tasks, one by one, each in its time, stage by stage
+    child         what a child process does: tasks, one by one
+    stages        which stage of its work a child process is at, and how long it may be at it
     messages      what a child process can be asked, and what it answers
 """

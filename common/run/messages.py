@@ -190,7 +190,7 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 
     path: str = ""  # of the file that it is on, if on one
     alone: bool = False  # what becomes of it is no sign for the other tasks of its file
-    seconds: float | None = None  # its own limit for a stage (common.run.child); None: that of whoever runs it
+    seconds: float | None = None  # its own limit for a stage (common.run.stages); None: that of whoever runs it
     within: float | None = None  # and for all together
 
     @property

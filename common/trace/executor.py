@@ -17,7 +17,7 @@ import numpy as np
 
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
-from common.run import child
+from common.run import stages
 from common.trace import races, values, views
 from common.trace.cost import WARP, Bools, Ints, Ledger
 from common.trace.functions import Function, Names
@@ -101,7 +101,7 @@ class Executor(State):
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
         work = partial(self.main.invoke, self, 0, tuple(arguments), {})
-        child.advance()
+        stages.advance()
         with np.errstate(all="ignore"), self._placed():
             for own in reversed(groups) if self.reversed else groups:
                 self.begin((own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1))
@@ -118,7 +118,7 @@ class Executor(State):
                     work()
                 races.end(self)
                 views.note_unwritten(self)
-                child.advance()
+                stages.advance()
 
     @contextmanager
     def _placed(self) -> Iterator[None]:
@@ -324,10 +324,11 @@ def _registers(array: View, places: Sequence[Any], lanes: Bools) -> list[Any]:
     held: list[Any] = storage.values[start : start + array.shape[0]]
     if type(None) in map(type, held) or type(places[0]) is not int or min(places) < 0 or max(places) >= len(held):
         return []
-    gaps = (
-        [storage.lacking[start + at] for at in {*places} if start + at in storage.lacking] if storage.lacking else ()
-    )
-    return [] if any(np.count_nonzero(gap & lanes) for gap in gaps) else held
+    if storage.lacking:
+        gaps = [storage.lacking[start + at] for at in {*places} if start + at in storage.lacking]
+        if any(np.count_nonzero(gap & lanes) for gap in gaps):
+            return []
+    return held
 
 
 def _register(array: View, index: Any) -> int | None:

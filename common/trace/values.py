@@ -65,9 +65,9 @@ def _common(left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
     kinds = {left.kind, right.kind}
     if kinds <= set("iub"):  # of different signs: both signed
         return UINT64 if kinds == {"u"} else INT64
-    return (
-        left if left == right else np.result_type(*(FLOAT64 if one.kind in "iub" else one for one in (left, right)))
-    )
+    if left == right:
+        return left
+    return np.result_type(*(FLOAT64 if one.kind in "iub" else one for one in (left, right)))
 
 
 def unified(a: Value, b: Value) -> tuple[Value, Value]:

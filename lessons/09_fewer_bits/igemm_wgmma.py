@@ -59,6 +59,7 @@ boxed = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 @inlined
 def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
+    """The warp's rows of a tile of C, from (m0 + row, n0) on, through its slabs at tiles[own]."""
     boxed(to_map, m0, row, n0, tiles, own, acc, 0, lane)
 
 

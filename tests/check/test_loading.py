@@ -115,14 +115,15 @@ def test_a_file_known_to_be_fast_is_not_timed_at_another_size_until_it_is_saved_
     monkeypatch.setattr(loading, "time", SimpleNamespace(perf_counter=lambda: passed[0]))
     monkeypatch.setattr(loading.device, "gpu_count", lambda: 1)
 
-    def sized():
+    def sized(tile=None):
         sizes.clear()
-        return loading.sized(messages.Size(**task), None), len(sizes)
+        return loading.sized(messages.Size(**task), None, tile), len(sizes)
 
     assert sized() == (problems.Gemm(M=1024, N=1024, K=1024), 2)  # of 2.1 GFLOP; the whole would take 1.7 s
     each[0] = 1e-12
     os.utime(file, (1, 1))
     assert sized() == (PRESETS["gemm-2048"], 1)
     assert sized() == (PRESETS["gemm-2048"], 0)
+    assert sized({"TILE": 2}) == (PRESETS["gemm-2048"], 1)
     os.utime(file, (2, 2))
     assert sized() == (PRESETS["gemm-2048"], 1)
