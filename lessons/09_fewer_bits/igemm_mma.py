@@ -129,12 +129,12 @@ def specialise(full, kind):
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
-    def igemm_mma(a, b_t, c, K, wide, paired, operands):
+    def igemm_mma(a, b_t, c, K, aligned, operands):
         tiles = byte_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         a_frag, b_frag = cuda.local.array(A_FRAG, int8), cuda.local.array(B_FRAG, int8)
         acc = cuda.local.array(ACC, value)
         a_at, b_at = cuda.local.array(K_STEPS, uint32), cuda.local.array(K_STEPS, uint32)
-        M, N = c.shape
+        (M, N), (wide, paired) = c.shape, aligned
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
         blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
@@ -215,7 +215,7 @@ def multiply(a, b_t, c, kind, operands=()):
     full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and K % BLOCK_K == 0 and K >= AHEAD
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
     paired = aligned(c, to=2 * c.dtype.itemsize)
-    specialise(full, kind)[blocks, THREADS, 0, SHARED_BYTES](a, b_t, c, K, wide, paired, operands)
+    specialise(full, kind)[blocks, THREADS, 0, SHARED_BYTES](a, b_t, c, K, (wide, paired), operands)
 
 
 def launch(a, b_t, c, finish=None):
