@@ -31,7 +31,7 @@ from common.catalog.schema import Name
 
 _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
 _NAMED = re.compile(rf"(common|lessons)(\.\w+)+|{_DATA.pattern}")
-INDEX, _MOST = catalog.ROOT / ".workbook" / "cache" / "sources.json", 4000  # files that are kept in it
+INDEX = catalog.ROOT / ".workbook" / "cache" / "sources.json"
 COPIES = catalog.ROOT / ".workbook" / "shipped"
 NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -48,19 +48,15 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.source == now.source and self.helpers in (None, now.helpers)
 
 
+@store.kept_by_stamp
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code without comments, docstrings and layout; raises one of NO_PYTHON."""
-    return _learnt(path)[0]
+    return code_hash(path.read_bytes())
 
 
 def code_hash(source: str | bytes) -> str:
     """As :func:`source_hash`, of what a file holds."""
     return _parsed(source.encode() if isinstance(source, str) else source)[0]
-
-
-@store.kept_by_stamp
-def _learnt(path: Path) -> tuple[str, list[str]]:
-    return _parsed(path.read_bytes())
 
 
 def _parsed(source: bytes) -> tuple[str, list[str]]:
@@ -79,7 +75,7 @@ def _index() -> dict[str, tuple[str, list[str]]]:
     found: dict[str, tuple[str, list[str]]] = {}
     with contextlib.suppress(OSError, ValueError):
         found = schema.read(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
-    found, known = (found, len(found)) if len(found) < _MOST else ({}, 0)
+    known = len(found)
 
     @atexit.register
     def save() -> None:
@@ -112,7 +108,7 @@ def imports(path: Path) -> tuple[Path, ...]:
     """The files that a Python file imports, or names in a string; none if it is not Python."""
     found, names = [], list[str]()
     with contextlib.suppress(*NO_PYTHON):
-        names = _learnt(path)[1] if path.suffix == ".py" else []
+        names = _parsed(path.read_bytes())[1] if path.suffix == ".py" else []
     for name in names:
         file = name if _DATA.fullmatch(name) else f"{name.replace('.', '/')}.py"
         places = (path.parent / file, catalog.ROOT / file)  # beside it, or from the top
@@ -179,16 +175,14 @@ def hashes(files: Iterable[Path]) -> dict[str, str]:
     return {path.stem: source_hash(path) for path in sorted(found)}
 
 
+@cache
 def versions(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of those of the packages that are installed."""
-    return {name: version for name in names if (version := _version(name))}
-
-
-@cache
-def _version(package: str) -> str:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
-    return ""
+    found = {}
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 # --- what was shipped ---
@@ -217,8 +211,7 @@ def find(name: str) -> Path:
 
 def shipped(path: Path) -> bytes | None:
     """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
-    wanted = _wanted(path)
-    if wanted is None:
+    if (wanted := _wanted(path)) is None:
         return None
     commits = _git("log", "-100", "--format=%H", "--", str(path)).decode().split()
     committed = (_git("show", f"{one}:./{path.relative_to(catalog.ROOT).as_posix()}") for one in commits)
@@ -228,7 +221,8 @@ def shipped(path: Path) -> bytes | None:
 
 def edited(path: Path) -> bool:
     """Does the code at ``path``, comments and layout aside, differ from what was shipped, or was nothing?"""
-    return _wanted(path) is None or _code(store.read_bytes(path)) != _wanted(path)
+    wanted = _wanted(path)
+    return wanted is None or _code(store.read_bytes(path)) != wanted
 
 
 def edited_helpers(path: Path | None = None) -> list[Path]:
@@ -257,7 +251,7 @@ def ship() -> Path:
     there = [path for path in editable() if path.is_file()]
     found = {path.relative_to(catalog.LESSONS).as_posix(): source_hash(path) for path in there}
     path = catalog.LESSONS / "shipped.json"
-    store.write(path, json.dumps(found, indent=1) + "\n")
+    store.write_json(path, found)
     return path
 
 
@@ -268,13 +262,14 @@ def _code(source: bytes) -> str | None:
     return None
 
 
-_hashes: Callable[[Path], dict[str, str]] = store.kept_by_stamp(store.read_json)
-
-
 def _noted() -> dict[str, str]:
     """The code hash of each file as shipped, by its place below lessons/."""
-    path = catalog.LESSONS / "shipped.json"
-    return _hashes(path) if path.exists() else {}
+    return _hashes(catalog.LESSONS / "shipped.json")
+
+
+@store.kept_by_stamp
+def _hashes(path: Path) -> dict[str, str]:
+    return dict(store.read_json(path)) if path.exists() else {}
 
 
 def _wanted(path: Path) -> str | None:
