@@ -62,4 +62,4 @@ def held(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         if dtype == BFLOAT16:  # exact in float32, but for an overflow
             return np.asarray(rounded.astype(np.float32).view(np.uint32) >> 16, np.uint16)
         code = np.searchsorted(_positive[:127], np.minimum(np.abs(rounded), _positive[126]))
-        return (code | np.where(np.signbit(exact), 0x80, 0)).astype(np.uint8)
+        return np.asarray(code | np.where(np.signbit(exact), 0x80, 0), np.uint8)

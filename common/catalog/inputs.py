@@ -24,7 +24,7 @@ _AGAINST = 8  # one element in so many has the other sign where sums are to be l
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
 _FAR = 2**10  # the few large elements that stand among ones
 _FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
-# By type, up to where integers are taken, all of which it holds; and powers of two: the input's least and the weight's,
+# By type, up to where integers are taken, all of which it holds; and powers of two: the input's least, the weight's,
 # the least and the largest of a row or an output, and how far those of the terms of one sum go up and down.
 _TAKEN = {
     FLOAT16: (2**11, -24, 0, -8, 0, 4), UINT8: (16, -9, 0, -4, 2, 4),

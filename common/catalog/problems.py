@@ -42,7 +42,7 @@ class Problem:
     names: ClassVar[tuple[str, ...]]  # what launch takes: the input, the weight, the output; perhaps the geometry
     arrays: ClassVar[tuple[str, str, str]]  # the letters of the extents of the first three
     summed: ClassVar[str]  # those of the sum of one element of the output
-    axes: ClassVar[dict[str, str]] = {}  # of a convolution: the letters of input and filter along d, h and w
+    axes: ClassVar[tuple[tuple[str, str, str], ...]] = ()  # of a convolution: the letters of input, filter, options
     input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     output_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     operation: ClassVar[str] = "FLOP"  # what a rate counts
@@ -52,19 +52,18 @@ class Problem:
             least, kind = (0, "an integer of at least 0") if key.startswith("pad") else (1, "a positive integer")
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{key}={value!r}: must be {kind}")
-        for axis, (extent, taps) in self.axes.items():
-            reach, padded, _ = self._along(axis)
+        for extent, taps, axis in self.axes:
+            reach, padded, _ = self._along(extent, taps, axis)
             if reach > padded:
                 there = f"{extent} + 2*pad_{axis}" if padded > getattr(self, extent) else extent
                 said = f"{taps}={getattr(self, taps)}: the filter spans {reach}, which must not exceed the input"
                 raise ValueError(f"{said}, {there} = {padded}")
 
-    def _along(self, axis: str) -> tuple[int, int, int]:
+    def _along(self, extent: str, taps: str, axis: str) -> tuple[int, int, int]:
         """How far the filter reaches, the padded input, and the outputs along an axis."""
-        extent, taps = self.extents(self.axes[axis])
         usual = {"stride": 1, "pad": 0, "dilation": 1}
         stride, pad, dilation = (getattr(self, f"{key}_{axis}", value) for key, value in usual.items())
-        reach, padded = (taps - 1) * dilation + 1, extent + 2 * pad
+        reach, padded = (getattr(self, taps) - 1) * dilation + 1, getattr(self, extent) + 2 * pad
         return reach, padded, (padded - reach) // stride + 1
 
     def extents(self, letters: Iterable[str]) -> Extents:
@@ -135,10 +134,11 @@ class Conv2d(Problem):
     R: int
     S: int
     ladder = form = "conv2d"
-    names, arrays, summed, axes = ("x", "filt", "y"), ("NCHW", "KCRS", "NKPQ"), "CRS", {"h": "HR", "w": "WS"}
+    names, arrays, summed = ("x", "filt", "y"), ("NCHW", "KCRS", "NKPQ"), "CRS"
+    axes = ("H", "R", "h"), ("W", "S", "w")
 
-    P = property(lambda self: self._along("h")[2])
-    Q = property(lambda self: self._along("w")[2])
+    P = property(lambda self: self._along("H", "R", "h")[2])
+    Q = property(lambda self: self._along("W", "S", "w")[2])
 
 
 @dataclass(frozen=True)
@@ -163,11 +163,11 @@ class Convolution(Problem):
     dilation_d: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-    axes = {"d": "DT", "h": "HR", "w": "WS"}
+    axes = ("D", "T", "d"), ("H", "R", "h"), ("W", "S", "w")
 
-    O = property(lambda self: self._along("d")[2])
-    P = property(lambda self: self._along("h")[2])
-    Q = property(lambda self: self._along("w")[2])
+    O = property(lambda self: self._along("D", "T", "d")[2])
+    P = property(lambda self: self._along("H", "R", "h")[2])
+    Q = property(lambda self: self._along("W", "S", "w")[2])
     geometry = property(lambda self: Geometry(*self.extents(Geometry._fields)))
 
 

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from common.catalog import codes
-from common.catalog.problems import FLOAT16, INT32, SIXTEEN_BITS, UINT8, UINT16, Conv2d, Convolution, Gemm, Problem
+from common.catalog.problems import INT32, SIXTEEN_BITS, UINT8, Conv2d, Convolution, Gemm, Problem
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]

@@ -175,14 +175,16 @@ def hashes(files: Iterable[Path]) -> dict[str, str]:
     return {path.stem: source_hash(path) for path in sorted(found)}
 
 
-@cache
 def versions(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of those of the packages that are installed."""
-    found = {}
-    for name in names:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+    return {name: version for name in names if (version := _version(name))}
+
+
+@cache
+def _version(package: str) -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return ""
 
 
 # --- what was shipped ---
