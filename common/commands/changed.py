@@ -104,7 +104,7 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
         if result.status != "right":
             console.blame(f"{unit.name}: not drawn: {result.message}")
             code = WRONG
-    for record in records.all_records(folder):
+    for record in map(records.Record.load, records.files(folder)):
         summary = folder / f"{record.slug}.md"
         store.write(summary, pages.summary(record))
         charts = f"{store.shown(folder)}/charts/{record.slug}/"

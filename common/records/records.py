@@ -205,11 +205,6 @@ def rounds_operands(name: str) -> bool:
     return name.endswith("TF32")
 
 
-def all_records(folder: Path) -> Iterator[Record]:
-    """Every GPU's record in ``folder``; raises RecordError."""
-    return map(Record.load, files(folder))
-
-
 def files(folder: Path) -> list[Path]:
     """The records of GPUs in a folder, but those that were made as another card."""
     found = (path for path in sorted(folder.glob("*.json")) if path.name not in (CODE_FILE, VERDICTS_FILE))

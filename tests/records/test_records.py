@@ -164,20 +164,20 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
         assert says in str(caught.value)
         assert "move" in str(caught.value)  # what to do
     with pytest.raises(RecordError, match=r"nvidia-test-9\.json"):
-        list(records.all_records(tmp_path))
+        [Record.load(one) for one in records.files(tmp_path)]
     assert path.read_bytes() == content.encode("latin-1")
     assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
-def test_all_records_reads_every_gpu_and_nothing_beside_them(tmp_path):
+def test_the_files_of_records_are_every_gpus_and_nothing_beside_them(tmp_path):
     for slug in ("nvidia-b", "nvidia-a"):
         made = Record.open(replace(CARD, name=slug), tmp_path)
         made.start_run()
         made.set_ceilings(MEASURED)
     records.save_code(MachineCode(), tmp_path)
     (tmp_path / "verdicts.json").write_text("{}")
-    assert [made.slug for made in records.all_records(tmp_path)] == ["nvidia-a", "nvidia-b"]
-    assert list(records.all_records(tmp_path / "nowhere")) == []
+    assert [made.slug for made in map(Record.load, records.files(tmp_path))] == ["nvidia-a", "nvidia-b"]
+    assert records.files(tmp_path / "nowhere") == []
 
 
 def test_the_machine_code_record_round_trips_and_is_read_with_suspicion(tmp_path):
