@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from common.catalog import catalog, device, problems, schema, sources, store
 from common.catalog.catalog import Step
@@ -86,7 +86,7 @@ class Record:
         return self.data.gpu.name
 
     @property
-    def ceilings(self) -> entries.Ceilings | None:
+    def ceilings(self) -> Ceilings | None:
         return self.data.ceilings
 
     def start_run(self) -> str:
@@ -102,7 +102,7 @@ class Record:
     def set_ceilings(self, ceilings: Ceilings, measure: int | None = None) -> None:
         """Store this GPU's ceilings and write the file."""
         with self._changed() as data:
-            data.ceilings = entries.Ceilings(**asdict(ceilings) | {"measure": measure, "run": self.run})
+            data.ceilings = replace(ceilings, measure=measure, run=self.run)
 
     def keep(self, group: str, outer: str, found: Mapping[str, Entry]) -> None:
         """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry})``."""
@@ -352,7 +352,7 @@ def libraries_hold(record: Record, preset: str, room_bytes: int) -> bool:
     )
 
 
-def _measured_here(record: Record, entry: Row | entries.Ceilings, names: tuple[str, ...]) -> bool:
+def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]) -> bool:
     """By this driver, these packages, and the way a time is taken now?"""
     run, versions = record.run_of(entry), sources.versions(names)
     same = all(run.packages.get(name) == versions.get(name) for name in names)

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from msgspec.structs import asdict
 from rich.text import Text
 
 from common.catalog import catalog, problems
@@ -18,7 +17,7 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
-from common.records import entries, records
+from common.records import records
 from common.records.entries import Entry, MachineCode, PeerRow, Point, Row, StepRow
 from common.records.records import Record
 from common.report import figures
@@ -382,7 +381,7 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
     """Times and rates of one preset's right outcomes; those of the ``slow`` steps have their clock behind them."""
     preset, size = str(outcomes[0].preset), outcomes[0].problem
     record, rows, clocks = records.nothing(), dict[str, Row](), dict[str, str]()
-    record.data.ceilings = entries.Ceilings(**asdict(ceilings))
+    record.data.ceilings = ceilings
     for one in outcomes:
         if one.status == "right":
             precision = None if one.step.precision == catalog.PRECISIONS[0] else one.step.precision
