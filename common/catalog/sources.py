@@ -213,18 +213,15 @@ def find(name: str) -> Path:
 
 def shipped(path: Path) -> bytes | None:
     """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
-    if (wanted := _wanted(path)) is None:
-        return None
     commits = _git("log", "-100", "--format=%H", "--", str(path)).decode().split()
     committed = (_git("show", f"{one}:./{path.relative_to(catalog.ROOT).as_posix()}") for one in commits)
     copies = (store.read_bytes(place) for place in (*COPIES.rglob(path.name), path) if place.is_file())
-    return next((version for version in itertools.chain(committed, copies) if _code(version) == wanted), None)
+    return next((version for version in itertools.chain(committed, copies) if _is_shipped(path, version)), None)
 
 
 def edited(path: Path) -> bool:
     """Does the code at ``path``, comments and layout aside, differ from what was shipped, or was nothing?"""
-    wanted = _wanted(path)
-    return wanted is None or _code(store.read_bytes(path)) != wanted
+    return not _is_shipped(path, store.read_bytes(path))
 
 
 def edited_helpers(path: Path | None = None) -> list[Path]:
@@ -250,18 +247,9 @@ def keep_copies() -> None:
 
 def ship() -> Path:
     """Take all files for shipped as they are now; returns the file that says so."""
-    there = [path for path in editable() if path.is_file()]
-    found = {path.relative_to(catalog.LESSONS).as_posix(): source_hash(path) for path in there}
-    path = catalog.LESSONS / "shipped.json"
-    store.write_json(path, found)
+    path, there = catalog.LESSONS / "shipped.json", [one for one in editable() if one.is_file()]
+    store.write_json(path, {one.relative_to(catalog.LESSONS).as_posix(): source_hash(one) for one in there})
     return path
-
-
-def _code(source: bytes) -> str | None:
-    """The hash of a source's code; None if it is not Python."""
-    with contextlib.suppress(*NO_PYTHON):
-        return code_hash(source)
-    return None
 
 
 def _noted() -> dict[str, str]:
@@ -274,9 +262,12 @@ def _hashes(path: Path) -> dict[str, str]:
     return dict(store.read_json(path)) if path.exists() else {}
 
 
-def _wanted(path: Path) -> str | None:
-    """The code hash that the file of this name had as shipped; None if it was not shipped."""
-    return next((value for name, value in _noted().items() if name.rpartition("/")[2] == path.name), None)
+def _is_shipped(path: Path, source: bytes) -> bool:
+    """Is this the code that a file of that name had as shipped?"""
+    with contextlib.suppress(*NO_PYTHON):
+        code = code_hash(source)
+        return any(code == value for name, value in _noted().items() if name.rpartition("/")[2] == path.name)
+    return False
 
 
 def _git(*words: str) -> bytes:
