@@ -38,10 +38,10 @@ def digest(paths: Iterable[Path], text: bool = False) -> str:
     ``text`` every byte of a lesson's counts, as where its lines are shown."""
     whole = hashlib.sha256()
     for name, path in sorted((store.shown(path), path) for path in set(paths)):
-        as_code = path.suffix == ".py" and (not text or name.startswith("common/"))
         found = ""
-        with contextlib.suppress(*sources.NO_PYTHON):
-            found = sources.source_hash(path) if as_code else ""
+        if path.suffix == ".py" and (not text or name.startswith("common/")):
+            with contextlib.suppress(*sources.NO_PYTHON):
+                found = sources.source_hash(path)
         if not found and path.is_file():
             found = hashlib.sha256(path.read_bytes()).hexdigest()
         whole.update(f"{name}\0{found}\0".encode())
@@ -61,16 +61,31 @@ def key(
 
 
 def get(kind: str, key: str, type: type[T]) -> T | None:
-    """The value of this kind that was kept under this key; None if there is none, or one of another type."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return schema.read(json.loads(read_bytes(FOLDER / kind, f"{key}.json") or b""), type)
+    """The value of this kind that was kept under this key, which counts as a use of it; None if there is none, or one
+    of another type."""
+    file = FOLDER / kind / f"{key}.json"
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        found = schema.read(json.loads(file.read_bytes()), type)
+        os.utime(file)
+        return found
     return None
 
 
 def put(kind: str, key: str, value: object) -> None:
-    """Keep a value, if the checkout can be written."""
-    write_bytes(FOLDER / kind, f"{key}.json", json.dumps(to_builtins(value)).encode())
-    prune(FOLDER / kind)
+    """Keep a value, whole or not at all, if the checkout can be written."""
+    with contextlib.suppress(OSError):
+        store.write(FOLDER / kind / f"{key}.json", json.dumps(to_builtins(value)))
+        prune(FOLDER / kind)
+
+
+@functools.cache  # once in each process
+def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Delete what was not used for longest until the rest fits; raises OSError."""
+    total = 0
+    for file in sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime, reverse=True):
+        total += file.stat().st_size
+        if total > most_bytes:
+            file.unlink()
 
 
 def read(file: Path, type: type[T]) -> T:
@@ -78,29 +93,3 @@ def read(file: Path, type: type[T]) -> T:
     with contextlib.suppress(OSError, ValueError):
         return schema.read(store.read_json(file), type)
     return schema.read({}, type)
-
-
-def read_bytes(folder: Path, name: str) -> bytes | None:
-    """A kept file's bytes, which counts as a use of it; None if it cannot be read."""
-    with contextlib.suppress(OSError):
-        data = (folder / name).read_bytes()
-        os.utime(folder / name)
-        return data
-    return None
-
-
-def write_bytes(folder: Path, name: str, data: bytes) -> None:
-    """Keep a file, whole or not at all; in a checkout that cannot be written this does nothing."""
-    with contextlib.suppress(OSError):
-        store.write(folder / name, data)
-
-
-@functools.cache  # once in each process
-def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Delete what was not used for longest until the rest fits."""
-    total = 0
-    with contextlib.suppress(OSError):
-        for file in sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime, reverse=True):
-            total += file.stat().st_size
-            if total > most_bytes:
-                file.unlink()

@@ -22,7 +22,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from common.catalog import lessontext, reference, store
-from common.catalog.problems import DEFAULT_PRESET, FLOAT32, LADDERS, Problem, presets_of
+from common.catalog.problems import DEFAULT_PRESET, FLOAT32, LADDERS, Problem, timed_presets
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
@@ -60,8 +60,7 @@ class Step:
 
     def as_dict(self) -> dict[str, Any]:
         told = ("lesson", "ladder", "predecessor", "builds_on", "precision", "requires", "algorithm")
-        fields = {name: getattr(self, name) for name in told}
-        return {"step": self.name, **fields, "path": self.path.relative_to(ROOT).as_posix()}
+        return {"step": self.name, **{name: getattr(self, name) for name in told}, "path": store.shown(self.path)}
 
 
 def on_tensor_cores(step: Step, problem: Problem) -> bool:
@@ -124,8 +123,7 @@ def presets(step: Step) -> list[str]:
     """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
     before = {earlier.name for earlier in predecessors(step)} | {step.name}
     later = lessontext.read(LESSONS).timed_from
-    timed = [name for name in presets_of(step.ladder) if later.get(name, step.name) in before]
-    return [name for name in timed if not name.startswith("tiny-")]
+    return [name for name in timed_presets(step.ladder, layers=True) if later.get(name, step.name) in before]
 
 
 def usual_preset(step: Step) -> str:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 E4M3, BFLOAT16 = np.dtype(np.uint8), np.dtype(np.uint16)
 BFLOAT16_INFINITY = 0x7F80
-BFLOAT16_DIGITS = 8  # significant bits of a normal number
-BFLOAT16_LEAST_EXPONENT = -133  # every number is a multiple of 2 to this power
+# By type, the significant bits of a normal number, and 2 to what power every number is a multiple of.
+_DIGITS = {E4M3: (4, -9), BFLOAT16: (8, -133), np.dtype(np.float16): (11, -24)}
 
 _exponent, _fraction = np.arange(128) >> 3, np.arange(128) & 7
 _positive = np.where(_exponent > 0, np.ldexp(8.0 + _fraction, _exponent - 10), np.ldexp(1.0 * _fraction, -9))
 _positive[127] = np.nan
-_halfway = (_positive[:126] + _positive[1:127]) / 2  # above each number but the largest
 E4M3_NUMBERS = np.concatenate([_positive, -_positive])
 
 
@@ -45,16 +44,22 @@ def magnitudes(array: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(array & array.dtype.type(np.iinfo(array.dtype).max >> 1))
 
 
+def last_place(numbers: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
+    """What the last place of numbers of these magnitudes is worth in a type of 16 or 8 bits."""
+    digits, least = _DIGITS[dtype]
+    exponent = np.frexp(numbers)[1] - digits
+    return np.asarray(np.ldexp(1.0, np.where(numbers == 0, least, np.maximum(exponent, least))))
+
+
 def held(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Numbers as an array of this dtype, or their codes: the nearest, ties to even; of e4m3 at most the largest."""
     if not are(dtype):
         return numbers.astype(dtype, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         exact = numbers.astype(np.float64)
-        if dtype == E4M3:
-            code = np.searchsorted(_halfway, np.abs(exact))  # of two numbers as near, the lower
-            code += (code & 1) * (_halfway[np.minimum(code, 125)] == np.abs(exact))
-            return (code | np.where(np.signbit(exact), 0x80, 0)).astype(np.uint8)
-        last = np.maximum(np.frexp(exact)[1] - BFLOAT16_DIGITS, BFLOAT16_LEAST_EXPONENT)
-        rounded = np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32)  # eight digits: exact in float32
-    return np.asarray(rounded.view(np.uint32) >> 16, np.uint16)
+        place = last_place(exact, dtype)
+        rounded = np.rint(exact / place) * place
+        if dtype == BFLOAT16:  # exact in float32, but for an overflow
+            return np.asarray(rounded.astype(np.float32).view(np.uint32) >> 16, np.uint16)
+        code = np.searchsorted(_positive[:127], np.minimum(np.abs(rounded), _positive[126]))
+        return np.asarray(code | np.where(np.signbit(exact), 0x80, 0), np.uint8)

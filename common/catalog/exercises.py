@@ -57,14 +57,12 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The exercise as shipped, changed as its diff says; raises ExerciseError if that is not known."""
         if self.kind == "step":
             return store.read_text(self.path)
-        lesson = catalog.LESSONS / self.lesson
-        given = lesson / "exercises" / f"{self.name}.py"
-        diff = store.read_text(lesson / "solutions" / f"{self.name}.diff")
-        if given.is_file() and not sources.edited(given):
-            with contextlib.suppress(ValueError):  # a comment is other than shipped
-                return patched(store.read_text(given), diff)
-        with contextlib.suppress(ValueError):
-            return patched((sources.shipped(given) or b"").decode(), diff)
+        given = catalog.LESSONS / self.lesson / "exercises" / f"{self.name}.py"
+        diff = store.read_text(given.parents[1] / "solutions" / f"{self.name}.diff")
+        as_it_is = [store.read_bytes] if given.is_file() and not sources.edited(given) else []
+        for read in (*as_it_is, sources.shipped):
+            with contextlib.suppress(ValueError):  # a comment may be other than shipped
+                return patched((read(given) or b"").decode(), diff)
         unknown = f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped"
         raise ExerciseError(f"{unknown}: move yours to another folder, unpack the original, and grade yours there")
 
@@ -154,24 +152,21 @@ class Used(Struct):
     passed: dict[str, str] = {}
 
 
-def _read_used(path: Path) -> Used:
-    try:
-        return schema.read(store.read_json(path), Used, store.shown(path)) if path.exists() else Used()
-    except (store.StoreError, schema.SchemaError) as error:
-        raise ExerciseError(f"{error}; delete it to start anew") from None
-
-
 class State:
     """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
-        self.path, self._used = path, _read_used(path)
+        self.path = path
+        try:
+            self._used = schema.read(store.read_json(path), Used, store.shown(path)) if path.exists() else Used()
+        except (store.StoreError, schema.SchemaError) as error:
+            raise ExerciseError(f"{error}; delete it to start anew") from None
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[Used]:
         """What others wrote meanwhile, too; written when it is changed."""
         with store.locked(self.path.parent):
-            self._used = _read_used(self.path)
+            self._used = State(self.path)._used
             yield self._used
             store.write_json(self.path, to_builtins(self._used))
 

@@ -6,7 +6,6 @@ output's, so that how they are rounded shows.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import codes, reference
-from common.catalog.problems import FLOAT16, INT8, SIXTEEN_BITS, UINT8, UINT16, Problem
+from common.catalog.problems import FLOAT16, FLOAT32, INT8, SIXTEEN_BITS, UINT8, UINT16, Problem
 
 Array = NDArray[Any]
 
@@ -23,13 +22,14 @@ FLOAT16_LIMIT = 64_000  # of sums: below the largest, 65,504, there is room for 
 POOL = 1_048_573  # so many elements at most are drawn, then repeated: a prime, which no extent divides
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
-_INTEGERS = {FLOAT16: 2**11, UINT8: 16, UINT16: 256}  # and these up to here
 _FAR = 2**10  # the few large elements that stand among ones
 _FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
-# Powers of two: the input's least and the weight's; the least and the largest of a row or an output, and how far
-# those of the terms of one sum go up and down. Else those of float32.
-_POWERS = {FLOAT16: (-24, 0, -8, 0, 4), UINT8: (-9, 0, -4, 2, 4)}
-_POWERS_OF_FLOAT32 = -22, -22, -10, 10, 8
+# By type, up to where integers are taken, all of which it holds; and powers of two: the input's least, the weight's,
+# the least and the largest of a row or an output, and how far those of the terms of one sum go up and down.
+_TAKEN = {
+    FLOAT16: (2**11, -24, 0, -8, 0, 4), UINT8: (16, -9, 0, -4, 2, 4),
+    UINT16: (256, -22, -22, -10, 10, 8), FLOAT32: (1 << 14, -22, -22, -10, 10, 8),
+}  # fmt: skip
 
 # Other operands whose every partial sum is exact, by name: what is special about them.
 SPECIAL = {
@@ -69,16 +69,31 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
         drawn[rng.integers(0, _AGAINST if one_sign else 2, count, dtype=np.int8) == 0] *= -1
         return codes.held(drawn, problem.input_dtype)
 
-    x, weight = _repeated(draw, problem.input_shape), _repeated(draw, problem.weight_shape)
+    x, weight = _repeated(draw, problem)
     if one_sign:  # that of each filter is drawn: the highest bit of an element
-        filters = np.moveaxis(weight.view(np.uint16), problem.arrays[1].index(_common(problem, 1, 2)), -1)
+        filters = np.moveaxis(_outputs_first(problem, 1, weight.view(np.uint16)), 0, -1)
         filters ^= (rng.integers(0, 1, filters.shape[-1], np.int16, endpoint=True) == 0).astype(np.uint16) << 15
     return x, pruned(weight, algorithm)
 
 
-def _repeated(draw: Callable[[int], Array], shape: tuple[int, ...]) -> Array:
-    """An array of what ``draw`` draws so many of: POOL at most, over and over."""
-    return np.resize(draw(min(math.prod(shape), POOL)), shape)
+def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
+    """Input and weight from the standard normal distribution (int8: 32 times that), rounded to their dtype."""
+    rng = np.random.default_rng(seed)
+
+    def draw(count: int) -> Array:
+        values = rng.standard_normal(count, dtype=np.float32)
+        if problem.input_dtype == INT8:
+            values = np.clip(np.rint(32 * values), -128, 127)
+        return codes.held(values, problem.input_dtype)
+
+    x, weight = _repeated(draw, problem)
+    return x, pruned(weight, algorithm)
+
+
+def _repeated(draw: Callable[[int], Array], problem: Problem) -> list[Array]:
+    """Input and weight of what ``draw`` draws so many of: POOL at most, over and over."""
+    shapes = problem.input_shape, problem.weight_shape
+    return [np.resize(draw(min(math.prod(shape), POOL)), shape) for shape in shapes]
 
 
 def pruned(weight: Array, algorithm: str | None) -> Array:
@@ -89,13 +104,8 @@ def pruned(weight: Array, algorithm: str | None) -> Array:
     fours = np.zeros((-(-K // 4) * 4, N), weight.dtype)
     fours[:K] = weight
     fours = fours.reshape(-1, 4, N)
-    magnitudes = np.abs(fours.astype(np.float32))
-    above = np.zeros(fours.shape, np.int8)  # how many of the other three come before it
-    for first, second in itertools.combinations(range(4), 2):
-        kept = magnitudes[:, first] >= magnitudes[:, second]
-        above[:, second] += kept
-        above[:, first] += ~kept
-    fours[above > 1] = 0
+    order = np.argsort(-np.abs(fours.astype(np.float32)), axis=1, kind="stable")  # of two as large, the first is kept
+    np.put_along_axis(fours, order[:, 2:], 0, axis=1)
     return fours.reshape(-1, N)[:K].copy()
 
 
@@ -112,9 +122,9 @@ def special(
         return x, weight
     x, weight = (codes.values(array).astype(np.float32) for array in integers(problem, seed, algorithm))
     limit = FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, algorithm)
-    largest = _TF32_LIMIT if precision == "tf32" else _INTEGERS.get(problem.input_dtype, 1 << 14)
-    most = max(1, min(largest, limit // problem.reduction))
-    least_input, least_weight, low, high, reach = _POWERS.get(problem.input_dtype, _POWERS_OF_FLOAT32)
+    taken, least_input, least_weight, low, high, reach = _TAKEN[problem.input_dtype]
+    taken = min(taken, _TF32_LIMIT) if precision == "tf32" else taken
+    most = max(1, min(taken, limit // problem.reduction))
     if kind == "zeros":
         _set_zeros(rng, problem, x, weight)
     elif kind == "negative":
@@ -124,41 +134,37 @@ def special(
     elif kind == "heavy":
         x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
     elif kind == "sums":
-        most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
+        most = max(1, min(4096, taken, math.isqrt(limit // problem.reduction)))
         x, weight = (np.abs(_signed(rng, shape, most)) for shape in (problem.input_shape, problem.weight_shape))
     elif kind == "tiny":
         x, weight = np.ldexp(x, least_input), np.ldexp(weight, least_weight)
     elif kind == "mixed":  # what one output sums has one power of two, so the sum stays exact
         row, column, term = (_common(problem, *pair) for pair in ((0, 2), (1, 2), (0, 1)))
-        rows, columns, terms = (
-            rng.integers(least, most + 1, getattr(problem, letter))
-            for letter, least, most in ((row, low, high), (column, low, high), (term, -reach, reach))
-        )
-        x = np.ldexp(x, _along(problem, 0, row, rows) + _along(problem, 0, term, terms))
-        weight = np.ldexp(weight, _along(problem, 1, column, columns) - _along(problem, 1, term, terms))
+        for letter, least, most in ((row, low, high), (column, low, high), (term, -reach, reach)):
+            powers = rng.integers(least, most + 1, getattr(problem, letter))
+            if letter != column:
+                x = np.ldexp(x, _along(problem, 0, letter, powers))
+            if letter != row:
+                weight = np.ldexp(weight, _along(problem, 1, letter, -powers if letter == term else powers))
     else:
-        x, weight = _apart(rng, problem, x, weight, limit)
+        x, weight = np.sign(x), np.sign(weight)
+        most = min(_FAR, taken, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction))
+        _set_apart(rng, problem, x, weight, max(1, most))
     return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.input_dtype), algorithm)
 
 
 def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Array) -> None:
     for number, array in enumerate((x, weight)):
         array *= rng.integers(0, 2, array.shape, dtype=np.int8)
-        np.moveaxis(array, problem.arrays[number].index(_common(problem, number, 2)), 0)[3::4] = 0
+        _outputs_first(problem, number, array)[3::4] = 0
 
 
-def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
-    """Ones of both signs; of the input a fourth, of each filter a few, up to 2^10 times as large: their products make
-    half of ``limit`` at most, and so do all others."""
-    far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
-    far = min(far, _INTEGERS.get(problem.input_dtype, far))
-    x, weight = np.sign(x), np.sign(weight)
+def _set_apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, far: int) -> None:
+    """Of the input a fourth, of each filter a few become ``far`` times as large."""
     x *= np.where(rng.integers(0, 4, x.shape) == 0, far, 1)
-    large = min(_FEW_FAR, -(-problem.reduction // 4))
-    filters = np.moveaxis(weight, problem.arrays[1].index(_common(problem, 1, 2)), 0)
-    row = np.where(np.arange(problem.reduction) < large, far, 1)
+    filters = _outputs_first(problem, 1, weight)
+    row = np.where(np.arange(problem.reduction) < min(_FEW_FAR, -(-problem.reduction // 4)), far, 1)
     filters *= rng.permuted(np.tile(row, (len(filters), 1)), axis=1).reshape(filters.shape)
-    return x, weight
 
 
 def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Array:
@@ -171,20 +177,11 @@ def _common(problem: Problem, one: int, other: int) -> str:
     return next(letter for letter in problem.arrays[one] if letter in problem.arrays[other])
 
 
+def _outputs_first(problem: Problem, number: int, array: Array) -> Array:
+    """The input or the weight, with the extent first that it shares with the output."""
+    return np.moveaxis(array, problem.arrays[number].index(_common(problem, number, 2)), 0)
+
+
 def _along(problem: Problem, number: int, letter: str, values: Array) -> Array:
     """One value for each index of this letter, to be broadcast with that array."""
     return values.reshape([-1 if one == letter else 1 for one in problem.arrays[number]])
-
-
-def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
-    """Input and weight from the standard normal distribution (int8: 32 times that), rounded to their dtype."""
-    rng = np.random.default_rng(seed)
-
-    def draw(count: int) -> Array:
-        values = rng.standard_normal(count, dtype=np.float32)
-        if problem.input_dtype == INT8:
-            values = np.clip(np.rint(32 * values), -128, 127)
-        return codes.held(values, problem.input_dtype)
-
-    x, weight = (_repeated(draw, shape) for shape, _ in problem.operands[:2])
-    return x, pruned(weight, algorithm)

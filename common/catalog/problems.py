@@ -24,7 +24,6 @@ INT8, INT32, UINT8, UINT16 = (np.dtype(kind) for kind in (np.int8, np.int32, np.
 SIXTEEN_BITS = FLOAT16, UINT16  # an output of these is the sum in float32, rounded once
 Extents = tuple[int, ...]
 
-
 # Stride, padding and dilation of a 3D convolution, as ``launch`` of a conv3d step receives them.
 Geometry = namedtuple(
     "Geometry", "stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w",
@@ -43,6 +42,7 @@ class Problem:
     names: ClassVar[tuple[str, ...]]  # what launch takes: the input, the weight, the output; perhaps the geometry
     arrays: ClassVar[tuple[str, str, str]]  # the letters of the extents of the first three
     summed: ClassVar[str]  # those of the sum of one element of the output
+    axes: ClassVar[tuple[tuple[str, str, str], ...]] = ()  # of a convolution: the letters of input, filter, options
     input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     output_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     operation: ClassVar[str] = "FLOP"  # what a rate counts
@@ -52,13 +52,25 @@ class Problem:
             least, kind = (0, "an integer of at least 0") if key.startswith("pad") else (1, "a positive integer")
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{key}={value!r}: must be {kind}")
+        for extent, taps, axis in self.axes:
+            reach, padded, _ = self._along(extent, taps, axis)
+            if reach > padded:
+                there = f"{extent} + 2*pad_{axis}" if padded > getattr(self, extent) else extent
+                said = f"{taps}={getattr(self, taps)}: the filter spans {reach}, which must not exceed the input"
+                raise ValueError(f"{said}, {there} = {padded}")
 
-    batch_key = property(lambda self: "N" if "N" in self.arrays[0] else None)
+    def _along(self, extent: str, taps: str, axis: str) -> tuple[int, int, int]:
+        """How far the filter reaches, the padded input, and the outputs along an axis."""
+        usual = {"stride": 1, "pad": 0, "dilation": 1}
+        stride, pad, dilation = (getattr(self, f"{key}_{axis}", value) for key, value in usual.items())
+        reach, padded = (getattr(self, taps) - 1) * dilation + 1, getattr(self, extent) + 2 * pad
+        return reach, padded, (padded - reach) // stride + 1
 
     def extents(self, letters: Iterable[str]) -> Extents:
         """The fields of these letters, or names."""
         return tuple([getattr(self, letter) for letter in letters])
 
+    batch_key = property(lambda self: "N" if "N" in self.arrays[0] else None)
     input_shape = property(lambda self: self.extents(self.arrays[0]))
     weight_shape = property(lambda self: self.extents(self.arrays[1]))
     output_shape = property(lambda self: self.extents(self.arrays[2]))
@@ -76,8 +88,9 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Operations of the definition: two per multiply-add, padding not counted out."""
-        return 2 * math.prod(self.extents(self.arrays[2])) * self.reduction
+        """Operations of the definition: two per multiply-add, padding not counted out. Gradients share those of the
+        forward convolution: taps of dx that meet no dy are no work."""
+        return 2 * math.prod(self.extents({"dgrad": "NOPQKTRSC"}.get(self.form, self.arrays[2] + self.summed)))
 
     @property
     def least_bytes(self) -> int:
@@ -122,16 +135,10 @@ class Conv2d(Problem):
     S: int
     ladder = form = "conv2d"
     names, arrays, summed = ("x", "filt", "y"), ("NCHW", "KCRS", "NKPQ"), "CRS"
+    axes = ("H", "R", "h"), ("W", "S", "w")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for extent, taps in ("HR", "WS"):
-            most, count = self.extents(extent + taps)
-            if count > most:
-                raise ValueError(f"{taps}={count}: the filter must not exceed the input, {extent}={most}")
-
-    P = property(lambda self: self.H - self.R + 1)
-    Q = property(lambda self: self.W - self.S + 1)
+    P = property(lambda self: self._along("H", "R", "h")[2])
+    Q = property(lambda self: self._along("W", "S", "w")[2])
 
 
 @dataclass(frozen=True)
@@ -156,55 +163,33 @@ class Convolution(Problem):
     dilation_d: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, taps, axis in zip("DHW", "TRS", "dhw", strict=True):
-            reach, padded, _ = self._along(name, taps, axis)
-            if reach > padded:
-                said = f"{taps}={getattr(self, taps)}: the dilated filter spans {reach}, which must not exceed"
-                raise ValueError(f"{said} the padded input, {name} + 2*pad_{axis} = {padded}")
-
-    def _along(self, name: str, taps: str, axis: str) -> tuple[int, int, int]:
-        """How far the filter reaches, the padded input, and the outputs along an axis."""
-        stride, pad, dilation = (getattr(self, f"{key}_{axis}") for key in ("stride", "pad", "dilation"))
-        reach, padded = (getattr(self, taps) - 1) * dilation + 1, getattr(self, name) + 2 * pad
-        return reach, padded, (padded - reach) // stride + 1
+    axes = ("D", "T", "d"), ("H", "R", "h"), ("W", "S", "w")
 
     O = property(lambda self: self._along("D", "T", "d")[2])
     P = property(lambda self: self._along("H", "R", "h")[2])
     Q = property(lambda self: self._along("W", "S", "w")[2])
-
     geometry = property(lambda self: Geometry(*self.extents(Geometry._fields)))
-
-    @property
-    def flops(self) -> int:
-        """Those of the forward convolution, which its gradients share: taps of dx that meet no dy are no work."""
-        return 2 * math.prod(self.extents("NOPQKTRSC"))
 
 
 class Conv3d(Convolution):
     """y[N, O, P, Q, K] from x[N, D, H, W, C] and filt[K, T, R, S, C]."""
 
     ladder = form = "conv3d"
-    names = ("x", "filt", "y", "geometry")
-    arrays, summed = ("NDHWC", "KTRSC", "NOPQK"), "TRSC"
+    names, arrays, summed = ("x", "filt", "y", "geometry"), ("NDHWC", "KTRSC", "NOPQK"), "TRSC"
 
 
 class Dgrad(Convolution):
     """The gradient of the input: dx[N, D, H, W, C] from dy[N, O, P, Q, K] and filt[K, T, R, S, C]."""
 
     ladder = form = "dgrad"
-    names = ("dy", "filt", "dx", "geometry")
-    arrays, summed = ("NOPQK", "KTRSC", "NDHWC"), "TRSK"
+    names, arrays, summed = ("dy", "filt", "dx", "geometry"), ("NOPQK", "KTRSC", "NDHWC"), "TRSK"
 
 
 class Wgrad(Convolution):
     """The gradient of the filter: dfilt[K, T, R, S, C] from x[N, D, H, W, C] and dy[N, O, P, Q, K], the weight."""
 
     ladder = form = "wgrad"
-    names = ("x", "dy", "dfilt", "geometry")
-    arrays, summed = ("NDHWC", "NOPQK", "KTRSC"), "NOPQ"
+    names, arrays, summed = ("x", "dy", "dfilt", "geometry"), ("NDHWC", "NOPQK", "KTRSC"), "NOPQ"
 
 
 def _on_less(ladder: str, kind: type[Problem], held: np.dtype[Any], result: np.dtype[Any], counts: str) -> Any:
@@ -228,8 +213,7 @@ LADDERS: dict[str, type[Problem]] = {kind.ladder: kind for kind in _KINDS}
 
 def on_ladder(ladder: str, problem: Problem) -> Problem:
     """The same shape on another ladder of the same keys, such as ``hgemm`` for ``gemm``, ``dgrad`` for ``conv3d``."""
-    kind = LADDERS[ladder]
-    return problem if type(problem) is kind else kind(**vars(problem))
+    return problem if problem.ladder == ladder else LADDERS[ladder](**vars(problem))
 
 
 def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
@@ -283,18 +267,13 @@ def preset(name: str, ladder: str | None = None) -> Problem:
     if name not in PRESETS:
         raise ValueError(f"problem {name!r} is unknown: presets are {', '.join(PRESETS)}")
     problem = PRESETS[name]
-    if ladder is not None and problem.ladder != ladder:
-        fitting = ", ".join(presets_of(ladder))
+    if ladder not in (None, problem.ladder):
+        fitting = ", ".join(one for one, other in PRESETS.items() if other.ladder == ladder)
         raise ValueError(f"problem {name!r} is a {problem.ladder} problem: {ladder} presets are {fitting}")
     return problem
 
 
-def presets_of(ladder: str) -> list[str]:
-    """Names of the ladder's presets, in their order."""
-    return [name for name, problem in PRESETS.items() if problem.ladder == ladder]
-
-
-def timed_presets(ladder: str) -> list[str]:
-    """The large presets of the ladder, but for another ladder's layers."""
-    others = CHANNELS_LAST.values()
-    return [name for name in presets_of(ladder) if not name.startswith("tiny-") and name not in others]
+def timed_presets(ladder: str, layers: bool = False) -> list[str]:
+    """The ladder's large presets, in their order; another ladder's layers only with ``layers``."""
+    large = [name for name, one in PRESETS.items() if one.ladder == ladder and not name.startswith("tiny-")]
+    return [name for name in large if layers or name not in CHANNELS_LAST.values()]

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from common.catalog import codes
-from common.catalog.problems import FLOAT16, INT32, SIXTEEN_BITS, UINT8, UINT16, Conv2d, Convolution, Gemm, Problem
+from common.catalog.problems import INT32, SIXTEEN_BITS, UINT8, Conv2d, Convolution, Gemm, Problem
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -36,8 +36,6 @@ _TRANSFORMS = 2 * (1 + 2 + 2)  # roundings along both axes: of inputs one, of ta
 
 _ROUNDED, _CUT, _TF32 = 2.0**-24, 2.0**-23, 2.0**-11  # unit roundoffs
 _FP8_CUT, _FP8_DEPTH = 2.0**-13, 32  # that of sums of e4m3 in the matrix unit, and products of an instruction
-# By dtype, the significant bits of a normal number, and 2 to what power every number is a multiple of.
-_DIGITS = {FLOAT16: (11, -24), UINT16: (codes.BFLOAT16_DIGITS, codes.BFLOAT16_LEAST_EXPONENT)}
 _TYPICALLY = 1.25  # times the error of rounding to the nearest: cutting off both inputs gives 2, one 1.6
 _SEQUENTIAL = 0.47  # the error of sums of float32 normals, term by term, in units of 2**-24 * magnitude
 _MARGIN, _FEW = 2, 8  # times that error for many elements; a single one may have nine times as much again
@@ -108,19 +106,12 @@ def error_bound(
         bound = bound * (1 + _TF32) ** 2 + ((1 + _TF32) ** 2 - 1) * magnitude
     if problem.output_dtype in SIXTEEN_BITS:
         assert sums is not None
-        bound = bound + last_place(problem, np.abs(sums) + bound) / 2
+        bound = bound + codes.last_place(np.abs(sums) + bound, problem.output_dtype) / 2
     return bound
 
 
 def _summation(roundings: int, roundoff: float) -> float:
     return min(float(roundings), 8 * math.sqrt(roundings)) * roundoff
-
-
-def last_place(problem: Problem, values: Float64) -> Float64:
-    """What the last place of numbers of these magnitudes is worth in an output of 16 bits."""
-    digits, least = _DIGITS[problem.output_dtype]
-    exponent = np.frexp(values)[1] - digits
-    return np.asarray(np.ldexp(1.0, np.where(values == 0, least, np.maximum(exponent, least))))
 
 
 def nearest_tf32(values: NDArray[Any]) -> NDArray[np.float32]:

@@ -31,7 +31,7 @@ from common.catalog.schema import Name
 
 _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
 _NAMED = re.compile(rf"(common|lessons)(\.\w+)+|{_DATA.pattern}")
-INDEX, _MOST = catalog.ROOT / ".workbook" / "cache" / "sources.json", 4000  # files that are kept in it
+INDEX = catalog.ROOT / ".workbook" / "cache" / "sources.json"
 COPIES = catalog.ROOT / ".workbook" / "shipped"
 NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -48,19 +48,15 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.source == now.source and self.helpers in (None, now.helpers)
 
 
+@store.kept_by_stamp
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code without comments, docstrings and layout; raises one of NO_PYTHON."""
-    return _learnt(path)[0]
+    return code_hash(path.read_bytes())
 
 
 def code_hash(source: str | bytes) -> str:
     """As :func:`source_hash`, of what a file holds."""
     return _parsed(source.encode() if isinstance(source, str) else source)[0]
-
-
-@store.kept_by_stamp
-def _learnt(path: Path) -> tuple[str, list[str]]:
-    return _parsed(path.read_bytes())
 
 
 def _parsed(source: bytes) -> tuple[str, list[str]]:
@@ -79,7 +75,7 @@ def _index() -> dict[str, tuple[str, list[str]]]:
     found: dict[str, tuple[str, list[str]]] = {}
     with contextlib.suppress(OSError, ValueError):
         found = schema.read(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
-    found, known = (found, len(found)) if len(found) < _MOST else ({}, 0)
+    known = len(found)
 
     @atexit.register
     def save() -> None:
@@ -112,7 +108,7 @@ def imports(path: Path) -> tuple[Path, ...]:
     """The files that a Python file imports, or names in a string; none if it is not Python."""
     found, names = [], list[str]()
     with contextlib.suppress(*NO_PYTHON):
-        names = _learnt(path)[1] if path.suffix == ".py" else []
+        names = _parsed(path.read_bytes())[1] if path.suffix == ".py" else []
     for name in names:
         file = name if _DATA.fullmatch(name) else f"{name.replace('.', '/')}.py"
         places = (path.parent / file, catalog.ROOT / file)  # beside it, or from the top
@@ -217,18 +213,15 @@ def find(name: str) -> Path:
 
 def shipped(path: Path) -> bytes | None:
     """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
-    wanted = _wanted(path)
-    if wanted is None:
-        return None
     commits = _git("log", "-100", "--format=%H", "--", str(path)).decode().split()
     committed = (_git("show", f"{one}:./{path.relative_to(catalog.ROOT).as_posix()}") for one in commits)
     copies = (store.read_bytes(place) for place in (*COPIES.rglob(path.name), path) if place.is_file())
-    return next((version for version in itertools.chain(committed, copies) if _code(version) == wanted), None)
+    return next((version for version in itertools.chain(committed, copies) if _is_shipped(path, version)), None)
 
 
 def edited(path: Path) -> bool:
     """Does the code at ``path``, comments and layout aside, differ from what was shipped, or was nothing?"""
-    return _wanted(path) is None or _code(store.read_bytes(path)) != _wanted(path)
+    return not _is_shipped(path, store.read_bytes(path))
 
 
 def edited_helpers(path: Path | None = None) -> list[Path]:
@@ -254,32 +247,27 @@ def keep_copies() -> None:
 
 def ship() -> Path:
     """Take all files for shipped as they are now; returns the file that says so."""
-    there = [path for path in editable() if path.is_file()]
-    found = {path.relative_to(catalog.LESSONS).as_posix(): source_hash(path) for path in there}
-    path = catalog.LESSONS / "shipped.json"
-    store.write(path, json.dumps(found, indent=1) + "\n")
+    path, there = catalog.LESSONS / "shipped.json", [one for one in editable() if one.is_file()]
+    store.write_json(path, {one.relative_to(catalog.LESSONS).as_posix(): source_hash(one) for one in there})
     return path
-
-
-def _code(source: bytes) -> str | None:
-    """The hash of a source's code; None if it is not Python."""
-    with contextlib.suppress(*NO_PYTHON):
-        return code_hash(source)
-    return None
-
-
-_hashes: Callable[[Path], dict[str, str]] = store.kept_by_stamp(store.read_json)
 
 
 def _noted() -> dict[str, str]:
     """The code hash of each file as shipped, by its place below lessons/."""
-    path = catalog.LESSONS / "shipped.json"
-    return _hashes(path) if path.exists() else {}
+    return _hashes(catalog.LESSONS / "shipped.json")
 
 
-def _wanted(path: Path) -> str | None:
-    """The code hash that the file of this name had as shipped; None if it was not shipped."""
-    return next((value for name, value in _noted().items() if name.rpartition("/")[2] == path.name), None)
+@store.kept_by_stamp
+def _hashes(path: Path) -> dict[str, str]:
+    return dict(store.read_json(path)) if path.exists() else {}
+
+
+def _is_shipped(path: Path, source: bytes) -> bool:
+    """Is this the code that a file of that name had as shipped?"""
+    with contextlib.suppress(*NO_PYTHON):
+        code = code_hash(source)
+        return any(code == value for name, value in _noted().items() if name.rpartition("/")[2] == path.name)
+    return False
 
 
 def _git(*words: str) -> bytes:

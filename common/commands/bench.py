@@ -16,7 +16,7 @@ from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.commands.parts import PARTS
-from common.records import current, records
+from common.records import records
 from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
@@ -57,7 +57,7 @@ class Rows:
     def lacking(self, pairs: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
         """The steps on presets that are to be measured; of how many others the rows are kept, is said."""
         at = self.room_bytes, not self.quick
-        found = [pair for pair in pairs if self.fresh or not current.row(self.record, *pair, *at)]
+        found = [pair for pair in pairs if self.fresh or not records.row_holds(self.record, *pair, *at)]
         console.say_kept(len(pairs) - len(found), "rows")
         return found
 
@@ -102,9 +102,9 @@ def measure_rows(
     twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
     presets = list(dict.fromkeys(preset for _, preset in pairs if preset not in twins))
     pairs = rows.lacking(pairs)
-    presets = [one for one in presets if fresh or not current.libraries(rows.record, one, rows.room_bytes)]
+    presets = [one for one in presets if fresh or not records.libraries_hold(rows.record, one, rows.room_bytes)]
     presets = presets if libraries and peers.available() else []
-    ceilings = (fresh and libraries) or not current.ceilings(rows.record)
+    ceilings = (fresh and libraries) or not records.ceilings_hold(rows.record)
     if expected := [*["ceilings"] * ceilings, *pairs, *presets]:
         with run.Checking([], False, timed=pairs) as compiling:
             found = rows.take(pairs, presets, ceilings, compiling.wait)
@@ -132,7 +132,7 @@ def sweep(options: argparse.Namespace) -> int:
     tunables, shipped = measuring.tunables(step, preset)
     record = arguments.open_record(options.record)
     old = record.sweep(preset, step.name)
-    points = old.points if old and not current.older(old, step.name) else []
+    points = old.points if old and not records.older(old, step.name) else []
     done = [point.tile for point in points]
     tiles = [tile for tile in measuring.tiles(tunables, shipped, options.values) if tile not in done]
     console.tell(f"{len(points)} points of this sweep are recorded and current, {len(tiles)} are left")

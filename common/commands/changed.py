@@ -14,7 +14,7 @@ from common.catalog.catalog import Step
 from common.check import plan, run
 from common.commands import arguments, bench, console, edits
 from common.commands.console import RIGHT, WRONG
-from common.records import current, records
+from common.records import records
 from common.report import pages
 from common.run.messages import Answer, Outcome
 from common.timing import measuring
@@ -52,7 +52,7 @@ def check_changed(
     edits.keep(rest)
     rows = bench.Rows(fresh, quick=True) if card else None
     lacking = rows.lacking(arguments.pairs(steps, None)) if rows else []
-    ceilings = rows is not None and (fresh or not current.ceilings(rows.record))
+    ceilings = rows is not None and (fresh or not records.ceilings_hold(rows.record))
 
     def work(checking: run.Checking) -> Iterator[tuple[str, Any]]:
         """Each step is timed as soon as it is right, while others are compiled: with all processors busy FP32 steps
@@ -104,7 +104,7 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
         if result.status != "right":
             console.blame(f"{unit.name}: not drawn: {result.message}")
             code = WRONG
-    for record in records.all_records(folder):
+    for record in map(records.Record.load, records.files(folder)):
         summary = folder / f"{record.slug}.md"
         store.write(summary, pages.summary(record))
         charts = f"{store.shown(folder)}/charts/{record.slug}/"

@@ -16,7 +16,7 @@ from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
-from common.records import current, records
+from common.records import records
 from common.records.entries import Accuracy, Compilers, Epilogues, Profile, Sanitized
 from common.records.records import Record
 from common.report import figures, pages, traces
@@ -70,8 +70,7 @@ def _held(group: str, by_step: bool = False) -> Callable[[Record, tuple[Step, An
     def holds(record: Record, item: tuple[Step, Any]) -> bool:
         step, at = item
         outer, inner = (step.name, str(at)) if by_step else (at, step.name)
-        entry = getattr(record.data, group).get(outer, {}).get(inner)
-        return current.epilogues(entry, inner) if isinstance(entry, Epilogues) else current.holds(entry, step)
+        return records.holds(getattr(record.data, group).get(outer, {}).get(inner), step)
 
     return holds
 
@@ -103,7 +102,7 @@ def _accuracy(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step]]
 
 def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
     """Of all steps or of none: they are measured on the same operands."""
-    return current.errors(record, [step for (step,) in _accuracy(record, _able(record), None)])
+    return records.errors_hold(record, [step for (step,) in _accuracy(record, _able(record), None)])
 
 
 def _measure_accuracy(items: list[tuple[Step]], record: Record) -> None:
@@ -144,7 +143,7 @@ def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:
 def _is_sanitized(record: Record, item: tuple[Step]) -> bool:
     """Has every tool of compute-sanitizer seen the step as it is?"""
     seen = record.data.sanitizer.get(item[0].name, {})
-    return all(current.holds(seen.get(tool), item[0]) for tool in tools.TOOLS)
+    return all(records.holds(seen.get(tool), item[0]) for tool in tools.TOOLS)
 
 
 def _sanitize(items: list[tuple[Step]], record: Record) -> int:

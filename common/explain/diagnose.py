@@ -146,7 +146,7 @@ class Evidence:
         """How far right values may be off: those that are worked out here are not rounded to 16 bits."""
         if self.problem.output_dtype not in SIXTEEN_BITS:
             return np.zeros(self.got.shape)
-        return reference.last_place(self.problem, np.abs(self.got))
+        return codes.last_place(np.abs(self.got), self.problem.output_dtype)
 
     @cached_property
     def env(self) -> Env:

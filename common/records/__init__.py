@@ -2,7 +2,6 @@
 
 Module by module:
 
-    records       one JSON file for each GPU, one for machine code; outcomes of tasks into them
+    records       one JSON file for each GPU, one for machine code; outcomes of tasks into them; what still holds
     entries       what those files hold, a type for each entry
-    current       which rows of a record are as new as their code
 """

@@ -13,7 +13,7 @@ from common.catalog.schema import Amount, Count, Name, Positive, one_of
 from common.catalog.sources import Code
 from common.machine_code.summaries import Kernel
 from common.run.messages import Beside, Paired, Tile, Timing
-from common.timing import ceilings
+from common.timing.ceilings import Ceilings
 from common.timing.peers import Errors
 from common.timing.timing import Fused
 from common.timing.tools import Counters, Counts
@@ -68,13 +68,6 @@ class PeerRow(Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="p
 
 
 Row = StepRow | PeerRow
-
-
-class Ceilings(ceilings.Ceilings, kw_only=True, omit_defaults=True):
-    """A card's measured ceilings."""
-
-    measure: Count | None = None
-    run: str = ""
 
 
 class Profile(OfStep, kw_only=True):

@@ -1,32 +1,38 @@
-"""One JSON file per GPU: what was measured, on what, when, and from which source. Every change is written at once.
+"""One JSON file per GPU: what was measured, on what, when, and from which source; and which of it still holds.
 
 A user's records lie under ``.workbook/results/``; the shipped ones under ``results/``, which ``--record`` changes.
+Every change is written at once. A row holds while these are as they were: source and helpers, or the machine code
+that they compile to; GPU, driver and compiling packages; the shape that would run; how times are taken. Other entries
+hold while the code does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import platform
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from common.catalog import catalog, device, problems, schema, sources, store
+from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
+from common.check import loading
 from common.machine_code import summaries
 from common.machine_code.summaries import Kernel
 from common.records import entries
-from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepCode, StepRow
+from common.records.entries import Entry, Epilogues, MachineCode, PeerRow, Row, Run, StepCode, StepRow
 from common.timing import ceilings as measured
-from common.timing import timing
+from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
@@ -36,8 +42,8 @@ RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
 REFERENCE_GPU = "nvidia-h200"
 CODE_FILE, VERDICTS_FILE = "machine-code.json", "verdicts.json"  # beside the records of GPUs
-_PACKAGES = ("numba", "numba-cuda", "numpy", "torch")
-_GROUPS = ("rows", "profile", "sanitizer", "sweeps", "agreement", "accuracy", "epilogues", "compilers")
+_COMPILING = ("numba", "numba-cuda", "numpy")
+_PACKAGES = (*_COMPILING, "torch")
 
 
 class RecordError(ValueError):
@@ -59,10 +65,8 @@ class Record:
     """The record of one GPU, as ``data``."""
 
     def __init__(self, path: Path, data: entries.Card) -> None:
-        self.path, self.data = path, data
+        self.path, self.data, self.run = path, data, ""
         self.slug, self.folder = path.stem, path.parent
-        self.run = ""
-        self._started: dict[str, Run] = {}
 
     @classmethod
     def load(cls, path: Path) -> Record:
@@ -82,14 +86,14 @@ class Record:
         return self.data.gpu.name
 
     @property
-    def ceilings(self) -> entries.Ceilings | None:
+    def ceilings(self) -> Ceilings | None:
         return self.data.ceilings
 
     def start_run(self) -> str:
         """Add a run's provenance; entries that are stored from now on are of this ``run``. Returns its key."""
         now, gpu = datetime.datetime.now(datetime.timezone.utc), self.data.gpu
         self.run = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._started[self.run] = self.data.runs[self.run] = Run(
+        self.data.runs[self.run] = Run(
             date=now.date().isoformat(), driver=gpu.driver, cuda=gpu.cuda, python=platform.python_version(),
             packages=sources.versions(_PACKAGES),
         )  # fmt: skip
@@ -97,26 +101,24 @@ class Record:
 
     def set_ceilings(self, ceilings: Ceilings, measure: int | None = None) -> None:
         """Store this GPU's ceilings and write the file."""
-        entry = entries.Ceilings(**asdict(ceilings) | {"measure": measure, "run": self.run})
-        self._change(lambda data: setattr(data, "ceilings", entry))
+        with self._changed() as data:
+            data.ceilings = replace(ceilings, measure=measure, run=self.run)
 
     def keep(self, group: str, outer: str, found: Mapping[str, Entry]) -> None:
         """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry})``."""
-        named = {name: replace(one, run=self.run) for name, one in found.items()}
-        self._change(lambda data: getattr(data, group).setdefault(outer, {}).update(named))
+        with self._changed() as data:
+            known = getattr(data, group).setdefault(outer, {})
+            known.update((name, replace(one, run=self.run)) for name, one in found.items())
 
-    def _change(self, change: Callable[[entries.Card], object]) -> None:
-        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError. Runs
-        of which no entry is left go, but the newest."""
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[entries.Card]:
+        """What the file holds now, whoever wrote it last, to be changed and written; raises StoreError or
+        RecordError."""
         with store.locked(self.path.parent):
             if self.path.exists():
                 fresh = Record.load(self.path).data
-                self.data = replace(fresh, gpu=self.data.gpu, runs={**fresh.runs, **self._started})
-            change(self.data)
-            used = {self.ceilings.run if self.ceilings else "", max(self.data.runs, default="")}
-            for group in _GROUPS:
-                used |= {entry.run for inner in getattr(self.data, group).values() for entry in inner.values()}
-            self.data.runs = {key: run for key, run in self.data.runs.items() if key in used}
+                self.data = replace(fresh, gpu=self.data.gpu, runs={**fresh.runs, **self.data.runs})
+            yield self.data
             store.write_json(self.path, to_builtins(self.data))
 
     def sweep(self, preset: str, name: str) -> entries.Sweep | None:
@@ -166,17 +168,10 @@ class Record:
         return [(name, floor) for name, floor in found if floor]
 
 
-Kind = TypeVar("Kind", entries.Card, entries.MachineCode)
-
-
-def _read(path: Path, kind: type[Kind]) -> Kind:
-    """A JSON file of the workbook's schema and this kind; raises RecordError."""
+def _read(path: Path, kind: type[schema.T]) -> schema.T:
+    """A JSON file of this kind; raises RecordError."""
     try:
-        data = store.read_json(path)
-        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        if found != SCHEMA:
-            raise schema.SchemaError(f"schema is {found!r:.80}, must be {SCHEMA!r}")
-        return schema.read(data, kind)
+        return schema.read(store.read_json(path), kind)
     except store.StoreError as error:
         why = f"not a readable record ({error.why})"
     except schema.SchemaError as error:
@@ -198,8 +193,7 @@ def derive(
     if peak is None:
         return None
     compute_ms, memory_ms = problem.flops / peak / 1e6, problem.least_bytes / ceilings.copy_gbs / 1e6
-    floor = max(compute_ms, memory_ms)
-    kind = "multiply-adds" if compute_ms >= memory_ms else "memory"
+    floor, kind = max((compute_ms, "multiply-adds"), (memory_ms, "memory"))
     return Derived(
         gflops=problem.flops / median_ms / 1e6, gbs=problem.least_bytes / median_ms / 1e6, floor_ms=floor,
         percent_of_floor=100 * floor / median_ms, floor_kind=kind,
@@ -209,11 +203,6 @@ def derive(
 def rounds_operands(name: str) -> bool:
     """Does this row of a library round its float32 operands to TF32? The floor of FP32 does not bind it."""
     return name.endswith("TF32")
-
-
-def all_records(folder: Path) -> Iterator[Record]:
-    """Every GPU's record in ``folder``; raises RecordError."""
-    return map(Record.load, files(folder))
 
 
 def files(folder: Path) -> list[Path]:
@@ -232,6 +221,24 @@ def other(slug: str) -> Record | None:
     """The shipped record of that name; None if there is none."""
     path = RESULTS / f"{slug}.json"
     return Record.load(path) if path.exists() else None
+
+
+def record_step(record: Record, outcome: Outcome) -> None:
+    """Store a timed outcome."""
+    precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
+    said = {"precision": precision, "requires": outcome.step.requires}
+    fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
+    record.keep("rows", str(outcome.preset), {outcome.step.name: schema.read(fields, StepRow)})
+
+
+def record_peers(record: Record, preset: str, result: StepResult) -> None:
+    """Store a library's rows."""
+    for row in result.rows:
+        entry = PeerRow(
+            shape=result.shape or {}, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
+            measure=timing.MEASURE_VERSION,
+        )  # fmt: skip
+        record.keep("rows", preset, {row.peer: entry})
 
 
 # --- machine code ---
@@ -276,19 +283,83 @@ def record_code(outcomes: list[Outcome]) -> None:
     save_code(MachineCode(tools=sources.versions(tools), steps=steps))
 
 
-def record_step(record: Record, outcome: Outcome) -> None:
-    """Store a timed outcome."""
-    precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
-    said = {"precision": precision, "requires": outcome.step.requires}
-    fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
-    record.keep("rows", str(outcome.preset), {outcome.step.name: schema.read(fields, StepRow)})
+# --- what still holds ---
 
 
-def record_peers(record: Record, preset: str, result: StepResult) -> None:
-    """Store a library's rows."""
-    for row in result.rows:
-        entry = PeerRow(
-            shape=result.shape or {}, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
-            measure=timing.MEASURE_VERSION,
-        )  # fmt: skip
-        record.keep("rows", preset, {row.peer: entry})
+def is_current(entry: Code, path: Path) -> bool:
+    """Was an entry made by a step's code as it is now, or by code that became the same machine code? Times with
+    epilogues are made by the epilogues' code, too."""
+    if isinstance(entry, Epilogues):
+        ways = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
+        if not (ways.is_file() and entry.made.is_of(ways)):
+            return False
+    if entry.is_of(path):
+        return True
+    now = _compiled(RESULTS / CODE_FILE).get(path.stem)
+    earlier = now.earlier if now and now.is_of(path) else []
+    return any(one.source == entry.source and entry.helpers in (None, one.helpers) for one in earlier)
+
+
+@store.kept_by_stamp
+def _compiled(path: Path) -> dict[str, StepCode]:
+    return load_code(path.parent).steps
+
+
+def holds(entry: object, step: Step) -> bool:
+    """Is what was measured of a step there, and of its code as it is? A row may be another driver's."""
+    return isinstance(entry, Code) and is_current(entry, step.path)
+
+
+def older(entry: object, name: str) -> bool:
+    """Is what was measured of a step of another version of its code, or is it gone? A library has no versions."""
+    return isinstance(entry, Code) and not any(holds(entry, one) for one in catalog.everything() if one.name == name)
+
+
+def errors_hold(record: Record, steps: list[Step]) -> bool:
+    """Are the errors over K of all these steps there, and of their code as it is?"""
+    found = [(kind.get(step.name), step) for kind in record.data.accuracy.values() for step in steps]
+    return bool(record.data.accuracy) and all(entry and holds(entry.code, step) for entry, step in found)
+
+
+def ceilings_hold(record: Record) -> bool:
+    """Are the GPU's ceilings there, and of this driver?"""
+    found, capability = record.ceilings, record.data.gpu.compute_capability
+    return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
+
+
+def row_holds(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool = True) -> bool:
+    """Does the step's row hold, on a GPU with room for so many bytes? With ``in_turn``, its time in turn with the
+    library, too, if it is on tensor cores."""
+    found = record.row(preset, step.name)
+    if not isinstance(found, StepRow) or not holds(found, step) or not _measured_here(record, found, _COMPILING):
+        return False
+    beside = found.beside is not None and _measured_here(record, found, ("torch",))
+    if in_turn and not beside and catalog.on_tensor_cores(step, problems.preset(preset)) and peers.available():
+        return False
+    now = sources.imported_steps(step.path)
+    for name in now.keys() & found.imports.keys():  # steps, as LESSON.STEP, and data files
+        before, path = found.imports[name], catalog.LESSONS / f"{name.replace('.', '/')}.py"
+        if before != now[name] and not (isinstance(before, Code) and is_current(before, path)):
+            return False
+    return _same_size(record, preset, found, room_bytes)
+
+
+def libraries_hold(record: Record, preset: str, room_bytes: int) -> bool:
+    """Do the preset's rows of cuBLAS or cuDNN hold?"""
+    found = [row for row in record.rows(preset).values() if isinstance(row, PeerRow)]
+    return len(found) >= len(peers.precisions(problems.preset(preset))) and all(
+        _measured_here(record, row, ("torch",)) and _same_size(record, preset, row, room_bytes) for row in found
+    )
+
+
+def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]) -> bool:
+    """By this driver, these packages, and the way a time is taken now?"""
+    run, versions = record.run_of(entry), sources.versions(names)
+    same = all(run.packages.get(name) == versions.get(name) for name in names)
+    return same and run.driver == record.data.gpu.driver and (entry.measure or 1) == timing.MEASURE_VERSION
+
+
+def _same_size(record: Record, preset: str, row: Row, room_bytes: int) -> bool:
+    """Would the preset run now at the row's shape?"""
+    ran, seconds = record.problem(preset, row), row.timing.median_ms / 1e3
+    return loading.runs_at(problems.preset(preset), ran, seconds, room_bytes)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
-from common.records import current, records
+from common.records import records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
 from common.report import canvas, figures
@@ -69,7 +69,7 @@ def speedups(record: Record, preset: str) -> Figure:
     twins = [(step.name, there[step.name]) for step in catalog.steps() if step.name in there]
     twins = [(name, row) for name, row in twins if record.problem(layer, row).flops == size]
     rows = own + [(f"{name} (NHWC)", row) for name, row in twins]
-    older = [current.older(row, name) for name, row in own + twins]
+    older = [records.older(row, name) for name, row in own + twins]
     gains, spread, one_ms, said = _gains(record, preset, rows)
     lines = list[tuple[str, float, str, Any]]()  # of the libraries and floors
     for name, row in sorted(record.usual_rows(preset).items()):
@@ -174,7 +174,7 @@ def roofline(record: Record, ladder: str) -> Figure:
                 points.append((record.problem(preset, row).intensity, derived.gflops))
                 look = {"marker": marker, "color": colours[name], "markersize": 9, "markeredgecolor": INK}
                 axes.plot(*points[-1], **look, markeredgewidth=0.7, linestyle="none", zorder=4)
-                older |= {name} if current.older(row, name) else set()
+                older |= {name} if records.older(row, name) else set()
         if record.rows(preset):
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
     for name in names:
@@ -253,7 +253,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     axes.set_ylabel(", ".join(down))
     axes.set_xlabel(", ".join(across))
     source = f"{record.gpu_name}, {record.run_of(entry).date}; the shipped tile is marked"
-    source += "; measured on an older version of the file" if current.older(entry, name) else ""
+    source += "; measured on an older version of the file" if records.older(entry, name) else ""
     canvas.headings(figure, f"{signed(name)} on {preset}: milliseconds by tile", source)
     return figure
 

@@ -15,7 +15,7 @@ from common.catalog.catalog import Step
 from common.catalog.problems import DEFAULT_PRESET
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop
-from common.records import current, records
+from common.records import records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
 from common.timing import tools
@@ -86,7 +86,7 @@ def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | Non
 def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here; None if either was measured on an older version."""
     rows = [one.row(preset, name) for one in (records.other(slug) or records.nothing(), record)]
-    return of(None if any(current.older(row, name) for row in rows) else _ratio(*rows), ".2f")
+    return of(None if any(records.older(row, name) for row in rows) else _ratio(*rows), ".2f")
 
 
 def share(record: Record, preset: str, name: str) -> Figure | None:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from msgspec.structs import asdict
 from rich.text import Text
 
 from common.catalog import catalog, problems
@@ -18,7 +17,7 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
-from common.records import current, entries, records
+from common.records import records
 from common.records.entries import Entry, MachineCode, PeerRow, Point, Row, StepRow
 from common.records.records import Record
 from common.report import figures
@@ -67,7 +66,7 @@ def rows_of(record: Record, preset: str, steps: Sequence[Step], lesson: str = ""
             continue
         before = step.predecessor or "" if step.experiment else previous
         if step.lesson == (lesson or step.lesson):
-            older = bool(record.data.runs) and current.older(rows[step.name], step.name)  # without: just now
+            older = bool(record.data.runs) and records.older(rows[step.name], step.name)  # without: just now
             found.append((aged(f"`{step.name}`", older), cells(record, preset, step.name, first, before)))
         previous = previous if step.experiment else step.name
     for name, row in sorted(rows.items()):
@@ -121,7 +120,7 @@ def across_presets(record: Record, *words: str) -> Table:
             timed = {step: row.timing.median_ms for step in names if (row := record.row(preset, step))}
             before = min(timed, key=timed.__getitem__, default="") if name in peers else above
             cells.append(
-                aged(_text(figures.time(record, preset, name)), current.older(record.row(preset, name), name))
+                aged(_text(figures.time(record, preset, name)), records.older(record.row(preset, name), name))
             )
             cells.append(_text(figures.speed_up(record, preset, before, name)))
             cells.append(_text(figures.share(record, preset, name)))
@@ -148,7 +147,7 @@ def across_layers(record: Record, step: str) -> Table:
         for row in (mine, theirs):
             ms = row.timing.median_ms if row else None
             cells += [_text(figures.of(ms)), f"{problem.flops / ms / 1e9:.1f}" if ms else ""]
-        cells[0] = aged(cells[0], current.older(mine, step)) or "not timed yet"
+        cells[0] = aged(cells[0], records.older(mine, step)) or "not timed yet"
         faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, library, step)
         cells += [f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step))]
         cells.append(figures.method(getattr(theirs, "kernels", None)))
@@ -246,7 +245,7 @@ def profile(record: Record, *words: str) -> Table:
             entry = record.profile(preset, name)
             source = f" on {record.gpu_name}, {record.run_of(entry).date}" if entry else source
             cells = [_text(figures.counter(record, preset, name, key)) for key in chosen]
-            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *cells])
+            rows.append([aged(f"`{name}`{on}", records.older(entry, name)), *cells])
     if not source:
         raise UnmeasuredError("the hardware's counters")
     where = " and ".join(f"`{preset}`" for preset in presets)
@@ -263,7 +262,7 @@ def worth(record: Record, *slugs: str) -> Table:
     def factor(card: Record, preset: str, step: str, before: str) -> str:
         gain = figures.gain(card, preset, step)
         said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
-        return aged(said, any(current.older(card.row(preset, name), name) for name in (before, step)))
+        return aged(said, any(records.older(card.row(preset, name), name) for name in (before, step)))
 
     def limiter(preset: str, step: str) -> str:
         stall = _text(figures.counter(record, preset, step, "stall"))
@@ -382,7 +381,7 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
     """Times and rates of one preset's right outcomes; those of the ``slow`` steps have their clock behind them."""
     preset, size = str(outcomes[0].preset), outcomes[0].problem
     record, rows, clocks = records.nothing(), dict[str, Row](), dict[str, str]()
-    record.data.ceilings = entries.Ceilings(**asdict(ceilings))
+    record.data.ceilings = ceilings
     for one in outcomes:
         if one.status == "right":
             precision = None if one.step.precision == catalog.PRECISIONS[0] else one.step.precision

@@ -20,7 +20,7 @@ from common.catalog.problems import Hgemm, Problem
 from common.explain import faults as explained
 from common.machine_code import summaries
 from common.machine_code.summaries import SourceLine, Summary
-from common.records import current
+from common.records import records
 from common.records.entries import Agreement, Counted
 from common.records.records import Record
 from common.report import tables
@@ -414,7 +414,7 @@ def agreement(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] =
     rows: list[list[str]] = []
     for step in steps or catalog.everything():
         for case in recorded.get(step.name, {}).values():
-            older, shape = current.older(case, step.name), str(problems.from_shape(step.ladder, case.shape))
+            older, shape = records.older(case, step.name), str(problems.from_shape(step.ladder, case.shape))
             for kernel in case.kernels:
                 ratios = (agreed_ratio(kernel.hardware, key, kernel.trace) for key in AGREED)
                 cells = ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]

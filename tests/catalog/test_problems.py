@@ -19,8 +19,8 @@ def test_an_extent_must_be_a_positive_integer(ladder, key, value):
 
 
 @pytest.mark.parametrize(("changes", "names"), [
-    ({"T": 5}, ("T=5", "spans 5", "D + 2*pad_d = 4")),
-    ({"R": 3, "dilation_h": 3}, ("R=3", "spans 7", "H + 2*pad_h = 5")),
+    ({"T": 5}, ("T=5", "spans 5", "D = 4")),
+    ({"R": 3, "dilation_h": 3}, ("R=3", "spans 7", "H = 5")),
     ({"S": 9, "pad_w": 1}, ("S=9", "spans 9", "W + 2*pad_w = 8")),
 ])  # fmt: skip
 def test_conv3d_dilated_filter_must_fit_the_padded_input(changes, names):

@@ -66,7 +66,7 @@ def test_sums_of_integers_show_how_they_are_rounded_to_bfloat16(shape):
     assert np.abs(sums).max() < 65504
     right = reference.stored(problem, sums)
     assert (right != sums).mean() > 0.5
-    last = reference.last_place(problem, np.abs(sums))
+    last = codes.last_place(np.abs(sums), problem.output_dtype)
     assert (np.abs(right - sums) <= last / 2).all()
     assert (np.trunc(sums / last) * last != right).any()  # cut off
     if sums.size > 1000:

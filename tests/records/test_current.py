@@ -10,7 +10,7 @@ from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
 from common.commands import changed, console, parts
-from common.records import current, entries, records
+from common.records import entries, records
 from common.records.records import Record
 from common.report import pages
 from common.report.pages import Draw
@@ -72,7 +72,7 @@ def record(steps, tmp_path):
 
 def held(record, steps):
     pairs = [(step, "gemm-2048") for step in steps]
-    return [step.name for step, preset in pairs if current.row(record, step, preset, ROOM)]
+    return [step.name for step, preset in pairs if records.row_holds(record, step, preset, ROOM)]
 
 
 def again(record, **gpu):
@@ -132,14 +132,14 @@ def test_a_step_for_tensor_cores_is_timed_in_turn_with_the_library_of_now(
 
 def test_ceilings_hold_as_rows_do(record):
     record.start_run()
-    assert not current.ceilings(record)
+    assert not records.ceilings_hold(record)
     record.set_ceilings(CEILINGS)
-    assert current.ceilings(again(record))
+    assert records.ceilings_hold(again(record))
     # a card of 9.0 has tensor cores, which an older record knows nothing of
     record.set_ceilings(Ceilings(copy_gbs=1.0, fma_gflops=1.0))
-    assert not current.ceilings(again(record))
+    assert not records.ceilings_hold(again(record))
     record.set_ceilings(CEILINGS)
-    assert not current.ceilings(again(record, driver="590.2"))
+    assert not records.ceilings_hold(again(record, driver="590.2"))
 
 
 def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
@@ -147,17 +147,17 @@ def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
     rows = [Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")]
     shape = problems.preset("gemm-2048").shape()
     records.record_peers(record, "gemm-2048", StepResult(status="right", rows=rows[:1], shape=shape))
-    assert current.libraries(record, "gemm-2048", ROOM) is False
+    assert records.libraries_hold(record, "gemm-2048", ROOM) is False
     records.record_peers(record, "gemm-2048", StepResult(status="right", rows=rows, shape=shape))
-    assert current.libraries(record, "gemm-2048", ROOM) is True
+    assert records.libraries_hold(record, "gemm-2048", ROOM) is True
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}
-    assert current.libraries(record, "gemm-2048", ROOM) is False
+    assert records.libraries_hold(record, "gemm-2048", ROOM) is False
     row.shape = shape
-    assert current.libraries(record, "gemm-2048", ROOM) is True
+    assert records.libraries_hold(record, "gemm-2048", ROOM) is True
     versions = sources.versions
     monkeypatch.setattr(sources, "versions", lambda names: {**versions(names), "torch": "9.9"})
-    assert current.libraries(record, "gemm-2048", ROOM) is False
+    assert records.libraries_hold(record, "gemm-2048", ROOM) is False
 
 
 # --- what else a record holds of a step ---
@@ -197,17 +197,17 @@ def as_new(record, steps):
     names = [step.name for step in steps]
     epilogues, seen = record.data.epilogues[PRESET], record.data.sanitizer
     found = {
-        "sweep": [name for name in names if not current.older(record.sweep(PRESET, name), name)],
-        "row": [name for name in names if not current.older(record.row(PRESET, name), name)],
-        "epilogues": [name for name in names if current.epilogues(epilogues[name], name)],
-        "timed": [step.name for step in steps if current.holds(record.row(PRESET, step.name), step)],
-        "counters": [step.name for step in steps if current.holds(record.profile(PRESET, step.name), step)],
-        "sanitized": [step.name for step in steps if current.holds(seen[step.name]["memcheck"], step)],
-        "agreed": [step.name for step in steps if current.holds(record.data.agreement[step.name][str(SHAPE)], step)],
+        "sweep": [name for name in names if not records.older(record.sweep(PRESET, name), name)],
+        "row": [name for name in names if not records.older(record.row(PRESET, name), name)],
+        "epilogues": [name for name in names if not records.older(epilogues[name], name)],
+        "timed": [step.name for step in steps if records.holds(record.row(PRESET, step.name), step)],
+        "counters": [step.name for step in steps if records.holds(record.profile(PRESET, step.name), step)],
+        "sanitized": [step.name for step in steps if records.holds(seen[step.name]["memcheck"], step)],
+        "agreed": [step.name for step in steps if records.holds(record.data.agreement[step.name][str(SHAPE)], step)],
         "compilers": [step.name for step in steps if parts.PARTS["compilers"].holds(record, (step, PRESET))],
-        "errors": [step.name for step in steps if current.errors(record, [step])],
+        "errors": [step.name for step in steps if records.errors_hold(record, [step])],
     }
-    assert current.errors(record, steps) == (found["errors"] == names)
+    assert records.errors_hold(record, steps) == (found["errors"] == names)
     return found
 
 

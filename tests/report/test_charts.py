@@ -11,7 +11,7 @@ from pixels import without_pixels
 from sampling import one_of_each
 
 from common.catalog import catalog, problems, sources
-from common.records import current
+from common.records import records
 from common.records.entries import MachineCode, PeerRow
 from common.records.records import Record
 from common.report import canvas, charts, figures, pages, table
@@ -56,7 +56,7 @@ def texts(svg):
 
 def bar(name, row):
     """A step's name as bars have it: with its sign, where it multiplies on tensor cores, and that of an older row."""
-    return f"| {' '.join([name, *table.signs().get(name, ''), *('¶' * current.older(row, name))])} |"
+    return f"| {' '.join([name, *table.signs().get(name, ''), *('¶' * records.older(row, name))])} |"
 
 
 def test_there_is_a_chart_of_all_that_was_measured_and_it_is_shipped(shipped, drawn):
@@ -116,7 +116,7 @@ def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
         ("gemm_gone", now.source, now.helpers, True),
     ):
         found[name] = replace(found[name], source=source, helpers=helpers)
-        assert current.older(found[name], name) == says
+        assert records.older(found[name], name) == says
         canvas.save(charts.sweep(made, "gemm-4096", name), tmp_path / "chart")
         assert (OLDER in texts(tmp_path / "chart.svg")) == says
 

@@ -12,7 +12,7 @@ from processes import python
 from sampling import one_of_each, some_days
 
 from common.catalog import catalog, device, exercises
-from common.records import current, records
+from common.records import records
 from common.records.entries import MachineCode, StepRow
 from common.records.records import Record
 from common.report import figures, pages
@@ -211,7 +211,7 @@ def test_a_lessons_page_can_be_read_at_one_sitting(path):
 @pytest.mark.parametrize("path", sorted(records.RESULTS.glob("*-as-*.json")), ids=lambda path: path.stem)
 def test_what_was_measured_on_a_played_card_is_on_the_steps_page(path):
     rows = [(name, row) for mine in Record.load(path).data.rows.values() for name, row in mine.items()]
-    steps = {name for name, row in rows if isinstance(row, StepRow) and not current.older(row, name)}
+    steps = {name for name, row in rows if isinstance(row, StepRow) and not records.older(row, name)}
     shown = {name for page in pages.pages() for name in re.findall(rf"across \S+ (\w+) {path.stem} -->", text(page))}
     assert shown == steps != set()
 

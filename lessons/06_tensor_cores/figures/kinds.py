@@ -4,7 +4,7 @@ import math
 from importlib import import_module
 
 from common.catalog import problems
-from common.records import current
+from common.records import records
 from common.report import figures, tables
 from common.report.figures import kind
 from common.report.table import Table
@@ -70,7 +70,7 @@ def errors_of_unfit(record):
 
 
 def named(name, entry):
-    return tables.aged(f"`{name}`" if entry.code else f"*{name}*", current.older(entry.code, name))
+    return tables.aged(f"`{name}`" if entry.code else f"*{name}*", records.older(entry.code, name))
 
 
 def _errors(point):

@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from common.catalog import problems
-from common.records import current
+from common.records.records import older
 from common.report import figures, tables
 from common.report.figures import kind
 from common.report.table import OLDER, Table
@@ -75,7 +75,7 @@ def epilogues(record, name, preset):
     if entry is None:
         raise UnmeasuredError(f"epilogues of `{name}` on `{preset}`")
     rate = record.ceilings.copy_gbs if record.ceilings else None
-    old = not current.epilogues(entry, name)
+    old = older(entry, name)
     what = "convolution" if isinstance(problems.preset(preset), problems.Convolution) else "product"
     header = ["epilogue", "bytes saved", "takes", f"{what} alone ms", "fused ms", "over alone"]
     header += ["two kernels ms", "PyTorch ms"]
