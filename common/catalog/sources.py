@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
-from common.catalog import catalog, schema, store
+from common.catalog import catalog, store
 from common.catalog.catalog import Step
-from common.catalog.schema import Name
+from common.catalog.store import Name
 
 _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
 _NAMED = re.compile(rf"(common|lessons)(\.\w+)+|{_DATA.pattern}")
@@ -74,7 +74,7 @@ def _index() -> dict[str, tuple[str, list[str]]]:
     """What :func:`_parsed` found before, by the digest of a file's bytes: parsing ``common`` takes a second."""
     found: dict[str, tuple[str, list[str]]] = {}
     with contextlib.suppress(OSError, ValueError):
-        found = schema.read(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
+        found = store.convert(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
     known = len(found)
 
     @atexit.register

@@ -10,6 +10,7 @@ from common.catalog import catalog, exercises, sources
 from common.catalog.catalog import CatalogError
 from common.catalog.problems import LADDERS
 from common.catalog.sources import Code
+from common.catalog.store import SchemaError
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 
@@ -264,6 +265,22 @@ def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
     assert not Code(source=made.source, helpers={}).is_of(path)
     assert Code(source=made.source).is_of(path)  # of before helpers were noted
     assert not Code(source="0" * 64).is_of(path)
+
+
+# --- files about the lessons ---
+
+
+def test_what_lessons_say_is_put_together(write, monkeypatch):
+    one = write("01_a/lesson.toml", 'photo = "conv2d_x"\naccuracy = ["gemm_x"]\n[timed_from]\nbig = "gemm_x"\n')
+    monkeypatch.setattr(catalog, "LESSONS", one.parents[1])
+    assert catalog.trained_network() is None
+    write("02_b/lesson.toml", 'accuracy = ["gemm_y"]\ntraining = {code = "network", steps = ["gemm_x"]}\n')
+    whole = catalog.settings()
+    assert (whole.photo, whole.accuracy, whole.timed_from) == ("conv2d_x", ["gemm_x", "gemm_y"], {"big": "gemm_x"})
+    assert catalog.trained_network() == (one.parents[1] / "02_b", catalog.Training("network", ["gemm_x"]))
+    write("02_b/lesson.toml", "accuracy = 1\n")
+    with pytest.raises(SchemaError, match=r"02_b/lesson\.toml: Expected `array`, got `int` - at `\$\.accuracy`"):
+        catalog.settings()
 
 
 # --- source_hash ---
