@@ -10,7 +10,7 @@ from common.catalog import catalog, exercises, sources
 from common.catalog.catalog import CatalogError
 from common.catalog.problems import LADDERS
 from common.catalog.sources import Code
-from common.catalog.store import SchemaError
+from common.catalog.store import SchemaError, StoreError
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 
@@ -268,6 +268,17 @@ def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
 
 
 # --- files about the lessons ---
+
+
+@pytest.mark.parametrize(("content", "why"), [
+    ("{", "not readable as JSON"), ("[]", "Expected `object`"), ('{"a": 1}', "Expected `str`, got `int`"),
+])  # fmt: skip
+def test_a_broken_list_of_what_was_shipped_is_an_error_that_names_the_file(write, monkeypatch, content, why):
+    path = write("gemm_x.py", "x = 1\n")
+    monkeypatch.setattr(catalog, "LESSONS", path.parent)
+    write("shipped.json", content)
+    with pytest.raises((StoreError, SchemaError), match=rf"shipped\.json: {re.escape(why)}"):
+        sources.as_shipped(path)
 
 
 def test_what_lessons_say_is_put_together(write, monkeypatch):
