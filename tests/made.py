@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common.catalog import catalog, limits, schema, sources
+from common.catalog import catalog, limits, sources, store
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import Hot, Kernel
 from common.records import entries
@@ -17,7 +17,7 @@ GPU = {
 
 def card(**fields):
     """A card's record as it would be read."""
-    return schema.read({"schema": entries.SCHEMA, "gpu": GPU, "runs": {}, "rows": {}, **fields}, entries.Card)
+    return store.convert({"schema": entries.SCHEMA, "gpu": GPU, "runs": {}, "rows": {}, **fields}, entries.Card)
 
 
 def of_now(name):

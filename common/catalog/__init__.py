@@ -1,9 +1,8 @@
 """The book: what there is to compute, where, and on what.
 
 Module by module:
-    catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
+    catalog       lessons and their settings, steps, experiments and ladders, found in the folders; loads step files
     sources       what a result depends on: imports, hashes of code, versions of packages; what was shipped
-    lessontext    what a lesson says of its steps
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
     codes         arrays of codes, in place of types that NumPy lacks: e4m3 and bfloat16
@@ -12,6 +11,5 @@ Module by module:
     limits        what a block may take, and how many warps fit a multiprocessor
     device        is there a GPU, and which
     cache         values found before, by a key of all they depend on
-    store         reads and writes files, whole or not at all
-    schema        what data from outside must be, and where it is not
+    store         reads and writes files, whole or not at all; what data from outside must be
 """

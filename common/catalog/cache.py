@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from msgspec import to_builtins
 
-from common.catalog import catalog, schema, sources, store
+from common.catalog import catalog, sources, store
 
 FOLDER = catalog.ROOT / ".workbook" / "cache"
 MOST_BYTES = 256 << 20  # of one kind; what was not used for longest goes first
@@ -65,7 +65,7 @@ def get(kind: str, key: str, type: type[T]) -> T | None:
     of another type."""
     file = FOLDER / kind / f"{key}.json"
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        found = schema.read(json.loads(file.read_bytes()), type)
+        found = store.convert(json.loads(file.read_bytes()), type)
         os.utime(file)
         return found
     return None
@@ -91,5 +91,5 @@ def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
 def read(file: Path, type: type[T]) -> T:
     """What a JSON file holds; an empty one of the type if it is not there, or something else."""
     with contextlib.suppress(OSError, ValueError):
-        return schema.read(store.read_json(file), type)
-    return schema.read({}, type)
+        return store.convert(store.read_json(file), type)
+    return store.convert({}, type)

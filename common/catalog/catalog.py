@@ -4,6 +4,8 @@ A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, a
 ``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
 says ``Variant of: STEP``. A helper is a module that steps import: ``lessons/toolkit/<name>.py``, or one lesson's
 own, ``lessons/<lesson>/helpers/<name>.py``, imported by ``importlib.import_module``.
+
+What a lesson says of its steps for the harness to go by stands in its ``lesson.toml``: :class:`Settings`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from common.catalog import lessontext, reference, store
+from msgspec import Struct
+
+from common.catalog import reference, store
 from common.catalog.problems import DEFAULT_PRESET, FLOAT32, LADDERS, Problem, timed_presets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,13 +126,13 @@ def predecessors(step: Step) -> list[Step]:
 def presets(step: Step) -> list[str]:
     """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
     before = {earlier.name for earlier in predecessors(step)} | {step.name}
-    later = lessontext.read(LESSONS).timed_from
+    later = settings().timed_from
     return [name for name in timed_presets(step.ladder, layers=True) if later.get(name, step.name) in before]
 
 
 def usual_preset(step: Step) -> str:
     """The preset that a step is shown on by itself: its ladder's default, unless its lesson names another."""
-    usual = lessontext.read(LESSONS).usual.get(step.name)
+    usual = settings().usual.get(step.name)
     return usual.preset if usual else DEFAULT_PRESET[step.ladder]
 
 
@@ -197,6 +201,65 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
         said = f"its previous step {stray.predecessor!r} is not on the {ladder} ladder: that has {there}"
         raise CatalogError(f"{stray.name}: {said}")
     return chain
+
+
+# --- what lessons say of their steps, in lesson.toml ---
+
+
+class Usual(Struct, frozen=True):
+    preset: str  # that a step is shown on
+    shape: str  # that it is traced at, both in place of its ladder's
+
+
+class Epilogues(Struct, frozen=True):
+    step: str
+    preset: str
+    ways: str  # the module of the epilogues that are timed
+
+
+class Training(Struct, frozen=True):
+    code: str  # the folder of the code of a network that is trained
+    steps: list[str]  # that it runs
+
+
+class Settings(Struct):
+    """What one lesson's ``lesson.toml`` says, or all together."""
+
+    timed_from: dict[str, str] = {}  # by preset, the first step of its ladder timed on it
+    usual: dict[str, Usual] = {}  # by step
+    accuracy: list[str] = []  # steps on matrices whose errors are measured over K
+    epilogues: list[Epilogues] = []
+    measured_by: dict[str, str] = {}  # the module that measures accuracy, and epilogues
+    training: Training | None = None
+    photo: str = ""  # the conv2d step that convolves the photograph
+
+
+def settings() -> Settings:
+    """What all lessons say, together, but for ``training``. Raises StoreError or SchemaError naming the file, and the
+    field."""
+    whole = Settings()
+    for one in map(_settings, sorted(LESSONS.glob("*/lesson.toml"))):
+        for name in ("timed_from", "usual", "measured_by"):
+            getattr(whole, name).update(getattr(one, name))
+        whole.accuracy.extend(one.accuracy)
+        whole.epilogues.extend(one.epilogues)
+        whole.photo = whole.photo or one.photo
+    return whole
+
+
+def trained_network() -> tuple[Path, Training] | None:
+    """The network that is trained, with the folder of its lesson; None if no lesson has one. Raises as
+    :func:`settings` does."""
+    found = ((path.parent, _settings(path).training) for path in sorted(LESSONS.glob("*/lesson.toml")))
+    return next(((folder, one) for folder, one in found if one), None)
+
+
+@store.kept_by_stamp
+def _settings(path: Path) -> Settings:
+    return store.convert(store.read_toml(path), Settings, store.shown(path))
+
+
+# --- loading ---
 
 
 def load(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common.catalog import limits, sources
-from common.catalog.schema import Count, Extent, Name
+from common.catalog.store import Count, Extent, Name
 
 CARD_SWITCH, COMPILER_SWITCH = "WORKBOOK_CARD", "COMPILER"  # in the environment: see played() and compiler()
 PLAYED = r"-as-\d+-\d+$|-with-mlir$"  # how the slug of a played card ends, or of one with the other compiler

@@ -15,9 +15,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, to_builtins
 
-from common.catalog import catalog, problems, schema, sources, store
+from common.catalog import catalog, problems, sources, store
 from common.catalog.problems import Problem
-from common.catalog.schema import Amount, Count, Name
+from common.catalog.store import Amount, Count, Name
 
 Kind = Literal["write", "bug", "predict", "tune"]
 BLANK, END = "# >>> your code", "# <<<"
@@ -141,7 +141,7 @@ def _read(folder: Path) -> list[Exercise]:
         name, ladder = entry["name"], entry["name"].split("_")[0]
         usual = {"shapes": problems.EXERCISED[ladder], "preset": PRESETS[ladder]} if ladder in PRESETS else {}
         own = {"number": f"{folder.name[:2]}.{number}", "lesson": folder.name, "path": source.with_name(f"{name}.py")}
-        found.append(schema.read({**own, **usual, **entry, **_fields(spoilers)[name]}, Exercise, place))
+        found.append(store.convert({**own, **usual, **entry, **_fields(spoilers)[name]}, Exercise, place))
     return found
 
 
@@ -158,8 +158,8 @@ class State:
     def __init__(self, path: Path = STATE) -> None:
         self.path = path
         try:
-            self._used = schema.read(store.read_json(path), Used, store.shown(path)) if path.exists() else Used()
-        except (store.StoreError, schema.SchemaError) as error:
+            self._used = store.convert(store.read_json(path), Used, store.shown(path)) if path.exists() else Used()
+        except (store.StoreError, store.SchemaError) as error:
             raise ExerciseError(f"{error}; delete it to start anew") from None
 
     @contextlib.contextmanager

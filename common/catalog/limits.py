@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from msgspec import Struct
 
-from common.catalog.schema import Amount, Count, Extent
+from common.catalog.store import Amount, Count, Extent
 
 Extents = tuple[int, ...]
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
-from common.catalog import catalog, schema, store
+from common.catalog import catalog, store
 from common.catalog.catalog import Step
-from common.catalog.schema import Name
+from common.catalog.store import Name
 
 _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
 _NAMED = re.compile(rf"(common|lessons)(\.\w+)+|{_DATA.pattern}")
@@ -74,7 +74,7 @@ def _index() -> dict[str, tuple[str, list[str]]]:
     """What :func:`_parsed` found before, by the digest of a file's bytes: parsing ``common`` takes a second."""
     found: dict[str, tuple[str, list[str]]] = {}
     with contextlib.suppress(OSError, ValueError):
-        found = schema.read(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
+        found = store.convert(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
     known = len(found)
 
     @atexit.register
@@ -253,20 +253,20 @@ def ship() -> Path:
 
 
 def _noted() -> dict[str, str]:
-    """The code hash of each file as shipped, by its place below lessons/."""
+    """The code hash of each file as shipped, by its place below lessons/; raises StoreError or SchemaError."""
     return _hashes(catalog.LESSONS / "shipped.json")
 
 
 @store.kept_by_stamp
 def _hashes(path: Path) -> dict[str, str]:
-    return dict(store.read_json(path)) if path.exists() else {}
+    return store.convert(store.read_json(path), dict[str, str], store.shown(path)) if path.exists() else {}
 
 
 def _is_shipped(path: Path, source: bytes) -> bool:
     """Is this the code that a file of that name had as shipped?"""
+    noted = [code for name, code in _noted().items() if name.rpartition("/")[2] == path.name]
     with contextlib.suppress(*NO_PYTHON):
-        code = code_hash(source)
-        return any(code == value for name, value in _noted().items() if name.rpartition("/")[2] == path.name)
+        return code_hash(source) in noted
     return False
 
 

@@ -1,5 +1,9 @@
 """Reads and writes the workbook's files, each whole or not at all: a file is written beside its place, brought to the
-disk and moved there. Who changes what a file already holds does so under :func:`locked`."""
+disk and moved there. Who changes what a file already holds does so under :func:`locked`.
+
+What data from outside must be is said by types that msgspec takes, and checked by :func:`convert`. A Struct may be
+given fields that it lacks.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,16 @@ import contextlib
 import functools
 import json
 import os
+import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 try:
     import fcntl
@@ -27,6 +35,17 @@ else:
 _ROOT = Path(__file__).resolve().parents[2]
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 Found = TypeVar("Found")
+
+_LARGE, _HUGE = 2**63 - 1, 1e300  # more is no count, and no measurement
+
+Number = Annotated[float, Meta(gt=-_HUGE, lt=_HUGE)]
+Positive = Annotated[float, Meta(gt=0, lt=_HUGE)]
+Amount = Annotated[float, Meta(ge=0, lt=_HUGE)]
+Count = Annotated[int, Meta(ge=0, le=_LARGE)]
+Extent = Annotated[int, Meta(gt=0, le=_LARGE)]
+Tally = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0, lt=_HUGE)]
+Name = Annotated[str, Meta(min_length=1)]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class StoreError(OSError):
@@ -139,3 +158,23 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         if handle is not None:
             os.close(handle)
+
+
+# --- what data from outside must be ---
+
+
+class SchemaError(ValueError):
+    """Data that is not of its type: what must be there, what is, and the place."""
+
+
+def one_of(names: Iterable[str]) -> Meta:
+    """One of these names: ``Annotated[str, one_of(...)]`` where only the program knows them."""
+    return Meta(pattern=rf"^(?:{'|'.join(map(re.escape, names))})\Z")
+
+
+def convert(value: object, kind: type[Found], place: str = "") -> Found:
+    """The value as that type; ``place`` says where it stands. Raises SchemaError."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise SchemaError(f"{place}: {error}" if place else str(error)) from None

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from common.catalog import cache, catalog, device, problems, schema, store
+from common.catalog import cache, catalog, device, problems, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, plan
@@ -321,7 +321,7 @@ def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: 
     if answer.status != "right":
         raise DeviceError(f"{failed}: {answer.message}")
     kind: type[Answered] = get_type_hints(function)["return"]
-    return schema.read(answer.found, kind)
+    return store.convert(answer.found, kind)
 
 
 # --- compiled, without a GPU ---

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import cache, catalog, device, lessontext, store
+from common.catalog import cache, catalog, device, store
 from common.catalog.catalog import Step
 from common.check import plan, run
 from common.commands import arguments, bench, console, edits
@@ -32,7 +32,7 @@ def do_all(options: argparse.Namespace) -> int:
     say.rule("check every step on the CPU" if without_gpu else "check and time every step")
     outcomes, timed = check_changed(every, recorded, without_gpu, options.fresh)
     say.rule("charts and tables")
-    if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
+    if all(outcome.fine for outcome in outcomes if outcome.step.name == catalog.settings().photo):
         draw_photo(without_gpu, options.fresh)
     drawn = redraw(options.fresh)
     console.say_left_out(outcomes)
@@ -120,7 +120,7 @@ def _drawn_line(entry: tuple[pages.Draw, Answer]) -> str:
 
 def draw_photo(without_gpu: bool, fresh: bool, shipped: bool = False) -> None:
     """Draw the photograph's feature maps, on the GPU or as traced, unless those that are there hold."""
-    step = catalog.find(lessontext.read(catalog.LESSONS).photo)
+    step = catalog.find(catalog.settings().photo)
     gpu = None if without_gpu else run.inspect_device()[0]
     name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
     script = catalog.LESSONS / step.lesson / _PHOTO

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, lessontext, sources
+from common.catalog import catalog, device, sources
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import run
@@ -76,14 +76,14 @@ def _held(group: str, by_step: bool = False) -> Callable[[Record, tuple[Step, An
 
 
 def _epilogues(_: Record, steps: list[Step], preset: str | None) -> Pairs:
-    told = lessontext.read(catalog.LESSONS).epilogues
+    told = catalog.settings().epilogues
     found = [(catalog.find(one.step), one.preset) for one in told if preset in (None, one.preset)]
     return [(step, at) for step, at in found if step in steps]
 
 
 def _time_epilogues(pairs: Pairs, record: Record) -> None:
     """Time steps on presets with the epilogues of a module, fused and apart."""
-    modules = {(one.step, one.preset): one.ways for one in lessontext.read(catalog.LESSONS).epilogues}
+    modules = {(one.step, one.preset): one.ways for one in catalog.settings().epilogues}
     for step, preset in pairs:
         ways = modules[step.name, preset]
         result = measuring.measure_epilogues(step, preset, ways)
@@ -97,7 +97,7 @@ def _time_epilogues(pairs: Pairs, record: Record) -> None:
 
 
 def _accuracy(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step]]:
-    return [(step,) for step in map(catalog.find, lessontext.read(catalog.LESSONS).accuracy) if step in steps]
+    return [(step,) for step in map(catalog.find, catalog.settings().accuracy) if step in steps]
 
 
 def _has_accuracy(record: Record, _: tuple[Step]) -> bool:

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from rich.markup import escape
 from rich.table import Table
 
-from common.catalog import catalog, schema, store
-from common.catalog.schema import Digest, Name
+from common.catalog import catalog, store
+from common.catalog.store import Digest, Name
 
 FOLDER = catalog.ROOT / ".workbook"
 _REASON_WIDTH = 60
@@ -74,8 +74,8 @@ def events(step: str | None = None) -> list[Event]:
     found: list[Event] = []
     counts: Counter[str] = Counter()
     for path in sorted((FOLDER / "runs").glob(f"{step or '*'}/*.json"), key=lambda path: path.name):
-        with suppress(store.StoreError, schema.SchemaError):
-            event, name = schema.read(store.read_json(path), Event), path.parent.name
+        with suppress(store.StoreError, store.SchemaError):
+            event, name = store.convert(store.read_json(path), Event), path.parent.name
             counts[name] += 1
             found.append(replace(event, step=name, number=counts[name]))
     return found

@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import problems, schema, sources, store
+from common.catalog import problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
@@ -281,7 +281,7 @@ def _checked(outcomes: list[Outcome]) -> str:
 
 def _kernel(one: StepResult) -> Kernel | None:
     """The main one of a compiled result's assembled kernels, if any."""
-    return summaries.main_compiled(schema.read(kernel, Kernel) for kernel in one.kernels if "hot" in kernel)
+    return summaries.main_compiled(store.convert(kernel, Kernel) for kernel in one.kernels if "hot" in kernel)
 
 
 def _machine_code(outcomes: list[Outcome]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from common.catalog import catalog, device, problems, schema, store
+from common.catalog import catalog, device, problems, store
 from common.catalog.catalog import Step
 from common.machine_code import capture, codegen, summaries
 from common.machine_code.capture import replaced
@@ -51,9 +51,9 @@ class Record(msgspec.Struct, kw_only=True):
 
 
 def load(folder: Path) -> Record | None:
-    """The record in a folder, if there is one. Raises schema.SchemaError."""
+    """The record in a folder, if there is one. Raises store.SchemaError."""
     path = folder / FILE
-    return schema.read(store.read_json(path), Record) if path.exists() else None
+    return store.convert(store.read_json(path), Record) if path.exists() else None
 
 
 def steps() -> list[Step]:

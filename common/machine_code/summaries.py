@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from msgspec import Struct, field, to_builtins
 
 from common.catalog import catalog, limits
-from common.catalog.schema import Count, Extent, Name
+from common.catalog.store import Count, Extent, Name
 
 if TYPE_CHECKING:
     from common.machine_code import codegen

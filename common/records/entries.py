@@ -9,8 +9,8 @@ from msgspec import Struct, field
 from common.catalog.catalog import PRECISIONS
 from common.catalog.device import Gpu
 from common.catalog.problems import PRESETS
-from common.catalog.schema import Amount, Count, Name, Positive, one_of
 from common.catalog.sources import Code
+from common.catalog.store import Amount, Count, Name, Positive, one_of
 from common.machine_code.summaries import Kernel
 from common.run.messages import Beside, Paired, Tile, Timing
 from common.timing.ceilings import Ceilings

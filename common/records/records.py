@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, problems, schema, sources, store
+from common.catalog import catalog, device, problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
@@ -168,13 +168,13 @@ class Record:
         return [(name, floor) for name, floor in found if floor]
 
 
-def _read(path: Path, kind: type[schema.T]) -> schema.T:
+def _read(path: Path, kind: type[store.Found]) -> store.Found:
     """A JSON file of this kind; raises RecordError."""
     try:
-        return schema.read(store.read_json(path), kind)
+        return store.convert(store.read_json(path), kind)
     except store.StoreError as error:
         why = f"not a readable record ({error.why})"
-    except schema.SchemaError as error:
+    except store.SchemaError as error:
         why = str(error)
     raise RecordError(f"{store.shown(path)}: {why}; move the file away to start anew")
 
@@ -228,7 +228,7 @@ def record_step(record: Record, outcome: Outcome) -> None:
     precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
     said = {"precision": precision, "requires": outcome.step.requires}
     fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
-    record.keep("rows", str(outcome.preset), {outcome.step.name: schema.read(fields, StepRow)})
+    record.keep("rows", str(outcome.preset), {outcome.step.name: store.convert(fields, StepRow)})
 
 
 def record_peers(record: Record, preset: str, result: StepResult) -> None:
@@ -271,7 +271,7 @@ def record_code(outcomes: list[Outcome]) -> None:
     the same machine code, of which measurements hold, is noted with the new."""
     steps = load_code().steps
     for outcome in outcomes:
-        now = schema.read({**outcome.told(), "preset": outcome.preset}, StepCode)
+        now = store.convert({**outcome.told(), "preset": outcome.preset}, StepCode)
         before = steps.get(outcome.step.name)
         if before and now.digest and before.digest == now.digest:
             codes = [*before.earlier, Code(source=before.source, helpers=before.helpers)]

@@ -14,11 +14,11 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field, structs
 
-from common.catalog import problems, schema, sources
+from common.catalog import problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
-from common.catalog.schema import Amount, Count, Name, Positive
+from common.catalog.store import Amount, Count, Name, Positive
 from common.explain.faults import Fault
 from common.machine_code.summaries import Summary
 
@@ -243,8 +243,8 @@ def typed(task: Task[Found], result: object) -> Found:
     if isinstance(result, Result):
         return kind(**result.told())
     try:
-        return schema.read(result, kind)
-    except schema.SchemaError as error:
+        return store.convert(result, kind)
+    except store.SchemaError as error:
         return kind(status="crashed", message=f"{task.kind} gave no result: {error}")
 
 

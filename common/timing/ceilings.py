@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from common.catalog import codes
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Problem
-from common.catalog.schema import Count, Positive
+from common.catalog.store import Count, Positive
 from common.run.messages import Timing
 from common.timing.timing import Stopwatch
 

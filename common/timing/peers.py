@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from common.catalog import catalog, device, problems, reference
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d, Convolution, Gemm, Hgemm, Problem
-from common.catalog.schema import Amount, Count, Name
+from common.catalog.store import Amount, Count, Name
 from common.check import arrays, loading
 from common.run.messages import Beside, Library
 from common.timing.timing import FEW_REPEATS, MAX_SECONDS, Stopwatch

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, lessontext, limits, problems, sources
+from common.catalog import catalog, device, limits, problems, sources
 from common.check import loading
 from common.run import messages, stages
 from common.run.messages import Shape, StepResult, Tile
@@ -190,7 +190,7 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> Epilo
     loading.drop()
     cuda.current_context()
     problem, module = loading.fitted(problems.from_shape(ladder, shape), loading.room()), import_module(ways)
-    fusing = import_module(lessontext.read(catalog.LESSONS).measured_by["epilogues"])
+    fusing = import_module(catalog.settings().measured_by["epilogues"])
     return EpiloguesResult(
         shape=problem.shape(),
         found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, _stopwatch()),
@@ -211,7 +211,7 @@ def ceilings() -> tuple[device.Gpu, Ceilings]:
 def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sources.Code]]:
     """The errors of steps on matrices, by their names the files, and of cuBLAS; and by step the code that ran."""
     loading.drop()
-    accuracy = import_module(lessontext.read(catalog.LESSONS).measured_by["accuracy"])
+    accuracy = import_module(catalog.settings().measured_by["accuracy"])
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
     code = {name: sources.provenance(Path(path)) for name, path in files.items()}

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.catalog.schema import Count, Name
+from common.catalog.store import Count, Name
 from common.check import loading
 from common.run.messages import MAX_SECONDS as MAX_SECONDS
 from common.run.messages import Paired as Paired

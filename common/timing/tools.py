@@ -11,9 +11,9 @@ from typing import Annotated, NamedTuple, get_type_hints
 
 from msgspec import Struct
 
-from common.catalog import schema
+from common.catalog import store
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Problem
-from common.catalog.schema import Name, Number, Positive, Tally
+from common.catalog.store import Name, Number, Positive, Tally
 
 STALLS = {
     "long_scoreboard": "waiting for global or local memory",
@@ -155,8 +155,8 @@ def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> C
     """The METRICS of a launch of the kernel of this name; raises ToolError if its time is missing."""
     counters = {**launch.counters, "ffma_threads": multiply_adds(launch.counters, problem, tensor)}
     try:
-        return schema.read({**counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
-    except schema.SchemaError as error:
+        return store.convert({**counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
+    except store.SchemaError as error:
         raise ToolError(f"ncu's counters: {error}") from None
 
 

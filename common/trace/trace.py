@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from common.catalog import catalog, device, inputs, lessontext, limits
+from common.catalog import catalog, device, inputs, limits
 from common.catalog.catalog import Step
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.explain.faults import Fault
@@ -52,7 +52,7 @@ _LANES_OF_TEAMS = 2048  # the same where warps take turns: what is known of shar
 
 def shapes(step: Step) -> tuple[Problem, ...]:
     """What a step is traced at by itself: its ladder's shapes, unless its lesson names another."""
-    usual = lessontext.read(catalog.LESSONS).usual.get(step.name)
+    usual = catalog.settings().usual.get(step.name)
     return (parse_shape(step.ladder, usual.shape),) if usual else SHAPES[step.ladder]
 
 

@@ -10,6 +10,7 @@ from common.catalog import catalog, exercises, sources
 from common.catalog.catalog import CatalogError
 from common.catalog.problems import LADDERS
 from common.catalog.sources import Code
+from common.catalog.store import SchemaError, StoreError
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 
@@ -264,6 +265,33 @@ def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
     assert not Code(source=made.source, helpers={}).is_of(path)
     assert Code(source=made.source).is_of(path)  # of before helpers were noted
     assert not Code(source="0" * 64).is_of(path)
+
+
+# --- files about the lessons ---
+
+
+@pytest.mark.parametrize(("content", "why"), [
+    ("{", "not readable as JSON"), ("[]", "Expected `object`"), ('{"a": 1}', "Expected `str`, got `int`"),
+])  # fmt: skip
+def test_a_broken_list_of_what_was_shipped_is_an_error_that_names_the_file(write, monkeypatch, content, why):
+    path = write("gemm_x.py", "x = 1\n")
+    monkeypatch.setattr(catalog, "LESSONS", path.parent)
+    write("shipped.json", content)
+    with pytest.raises((StoreError, SchemaError), match=rf"shipped\.json: {re.escape(why)}"):
+        sources.as_shipped(path)
+
+
+def test_what_lessons_say_is_put_together(write, monkeypatch):
+    one = write("01_a/lesson.toml", 'photo = "conv2d_x"\naccuracy = ["gemm_x"]\n[timed_from]\nbig = "gemm_x"\n')
+    monkeypatch.setattr(catalog, "LESSONS", one.parents[1])
+    assert catalog.trained_network() is None
+    write("02_b/lesson.toml", 'accuracy = ["gemm_y"]\ntraining = {code = "network", steps = ["gemm_x"]}\n')
+    whole = catalog.settings()
+    assert (whole.photo, whole.accuracy, whole.timed_from) == ("conv2d_x", ["gemm_x", "gemm_y"], {"big": "gemm_x"})
+    assert catalog.trained_network() == (one.parents[1] / "02_b", catalog.Training("network", ["gemm_x"]))
+    write("02_b/lesson.toml", "accuracy = 1\n")
+    with pytest.raises(SchemaError, match=r"02_b/lesson\.toml: Expected `array`, got `int` - at `\$\.accuracy`"):
+        catalog.settings()
 
 
 # --- source_hash ---

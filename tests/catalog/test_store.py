@@ -7,9 +7,8 @@ from typing import Annotated, TypedDict
 import pytest
 from msgspec import Struct
 
-from common.catalog import schema, store
-from common.catalog.schema import Count, Name, Number, SchemaError
-from common.catalog.store import StoreError
+from common.catalog import store
+from common.catalog.store import Count, Name, Number, SchemaError, StoreError
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits and modes of POSIX")
 
@@ -122,7 +121,7 @@ class _Keys(TypedDict):
         ({"a": 1, "x": 2}, _Strict, "Object contains unknown field `x`"),
         (
             {"x": 1},
-            dict[Annotated[str, schema.one_of(["y"])], Number],
+            dict[Annotated[str, store.one_of(["y"])], Number],
             "Expected `str` matching regex '^(?:y)\\\\Z' - at `key` in `$`",
         ),
         ([{"kind": "b", "n": "1"}], list[_One | _Two], "Expected `int`, got `str` - at `$[0].n`"),
@@ -132,7 +131,7 @@ class _Keys(TypedDict):
 )
 def test_the_first_flaw_is_named_with_what_is_allowed(value, kind, says):
     with pytest.raises(SchemaError) as caught:
-        schema.read(value, kind)
+        store.convert(value, kind)
     assert str(caught.value) == says
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from common.catalog import catalog, lessontext
+from common.catalog import catalog
 from common.catalog.device import Gpu
 from common.records import records
 from common.records.entries import MachineCode, Run
@@ -98,6 +98,6 @@ def test_pages_take_figures_and_the_table_from_there(results):
 def test_all_files_of_the_network_and_all_they_run_are_its_code():
     code = training.code()
     assert {"fused", "wgrad_split_k", "wgrad_implicit_gemm", "long_sums"} <= code.keys()
-    folder, declared = lessontext.training(catalog.LESSONS)
+    folder, declared = catalog.trained_network()
     run = import_module(f"lessons.{folder.name}.{declared.code}.layered")
     assert tuple(declared.steps) == run.STEPS

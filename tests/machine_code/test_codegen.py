@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from processes import python
 from sampling import one_of_each, some_days
 
-from common.catalog import catalog, device, lessontext, problems, schema, sources
+from common.catalog import catalog, device, problems, sources, store
 from common.check import run
 from common.machine_code import codegen
 from common.machine_code.summaries import HotLoop, Kernel
@@ -48,7 +48,7 @@ def compiled(step):
         del small[1:]
     if step.name == "conv2d_layer_dispatch":
         small.append(problem.shape())  # for which it takes yet another kernel
-    if usual := lessontext.read(catalog.LESSONS).usual.get(step.name):
+    if usual := catalog.settings().usual.get(step.name):
         small.append(problems.parse_shape(step.ladder, usual.shape).shape())
     file = {"path": str(step.path), "ladder": step.ladder}
     tasks = [Compile(**file, shape=shape, architectures=architectures(step)) for shape in small]
@@ -95,7 +95,7 @@ def test_compiles_without_float64_stack_or_spills(step):
         assert any(name.startswith(TENSOR_CORES) for kernel in code.kernels for name in kernel["instructions"])
         return
     # one kernel of the step multiplies and adds in a loop
-    loops = [HotLoop.recorded(schema.read(kernel, Kernel)) for kernel in code.kernels]
+    loops = [HotLoop.recorded(store.convert(kernel, Kernel)) for kernel in code.kernels]
     assert any((loop.per_multiply_add() or 0) >= 1 for loop in loops)
 
 

@@ -14,7 +14,7 @@ from made import counters, disassembly, kernel, kernel_card
 from processes import python, shown
 from sampling import one_of_each, some_days
 
-from common.catalog import catalog, limits, problems, schema
+from common.catalog import catalog, limits, problems, store
 from common.catalog.limits import LIMITS
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop, Kernel
@@ -313,7 +313,7 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     assert list(result.other_presets) == ["small"]
     product = result.other_presets["small"][-1]
     assert product["block"] == [32, 8, 1]
-    assert product["hot"]["multiply_adds"] == HotLoop.recorded(schema.read(product, Kernel)).multiply_adds
+    assert product["hot"]["multiply_adds"] == HotLoop.recorded(store.convert(product, Kernel)).multiply_adds
 
 
 @COMPILED
@@ -397,7 +397,7 @@ def code():
             "gemm_naive": {"source": "s", "preset": "gemm-4096", "kernels": [old]},
         },
     }  # fmt: skip
-    return schema.read(data, entries.MachineCode)
+    return store.convert(data, entries.MachineCode)
 
 
 def test_the_main_kernel_is_the_one_that_multiplies(code):

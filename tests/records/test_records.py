@@ -8,7 +8,7 @@ from made import GPU
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, problems, schema, sources
+from common.catalog import catalog, problems, sources, store
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
@@ -95,7 +95,7 @@ def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, mo
         assert found[step.name].earlier == ([old] if holds else [])
         assert records.is_current(old, step.path) == holds
         assert not records.is_current(Code(source=old.source, helpers={"unroll": "2" * 64}), step.path)
-        assert records.is_current(schema.read(now, Code), step.path)
+        assert records.is_current(store.convert(now, Code), step.path)
         (tmp_path / records.CODE_FILE).unlink()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import structs, to_builtins
 from rich.markup import escape
 
-from common.catalog import catalog, device, schema, store
+from common.catalog import catalog, device, store
 from common.commands import arguments, console
 
 from . import digits, record, shape
@@ -75,7 +75,7 @@ def _train(options):
             raise ValueError(f"--resume {options.resume}: the run's own plan holds; only --rate may be another")
         plan, *state = training.load(options.resume, extents)
         given = {**structs.asdict(plan), **given}
-    plan = schema.read({**(TRACED if traced else {}), **given}, training.Plan, "train")
+    plan = store.convert({**(TRACED if traced else {}), **given}, training.Plan, "train")
     learned, held_out = digits.load(extents.first.H)
     if traced:
         learned, held_out = (part.first(n) for part, n in zip((learned, held_out), TRACED_DIGITS, strict=True))

@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Meta, Struct, field, to_builtins
 from numpy.typing import NDArray
 
-from common.catalog import catalog, lessontext, schema, sources, store
+from common.catalog import catalog, sources, store
 from common.catalog.device import Gpu
-from common.catalog.schema import Amount, Count, Digest, Extent, Name, Positive
+from common.catalog.store import Amount, Count, Digest, Extent, Name, Positive
 from common.records import records
 from common.records.entries import Run
 from common.run.messages import Timing
@@ -121,8 +121,8 @@ def load(slug: str, folder: Path | None = None) -> Training | None:
     if not path.exists():
         return None
     try:
-        return schema.read(store.read_json(path), Training)
-    except (store.StoreError, schema.SchemaError) as error:
+        return store.convert(store.read_json(path), Training)
+    except (store.StoreError, store.SchemaError) as error:
         why = error.why if isinstance(error, store.StoreError) else str(error)
         raise records.RecordError(f"{store.shown(path)}: {why}; move the file away to start anew") from None
 
@@ -148,6 +148,6 @@ def run_now(gpu: Gpu | None) -> Run:
 
 def code() -> dict[str, str]:
     """The hashes of the files of the network, and of the steps that it runs, by name."""
-    _, network = lessontext.training(catalog.LESSONS)
+    _, network = catalog.trained_network()
     files = Path(__file__).parent.glob("*.py")
     return sources.hashes([*files, *(catalog.find(name).path for name in network.steps)])

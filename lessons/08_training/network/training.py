@@ -15,8 +15,8 @@ import numpy as np
 from msgspec import Meta, Struct, to_builtins
 from numba import cuda
 
-from common.catalog import schema, store
-from common.catalog.schema import Amount, Count, Extent
+from common.catalog import store
+from common.catalog.store import Amount, Count, Extent
 
 from . import batch as batches
 from .parameters import Parameters
@@ -158,7 +158,7 @@ def load(path, shape):
     content = store.read_bytes(path)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            said = schema.read(json.loads(bytes(file["said"])), Checkpoint)
+            said = store.convert(json.loads(bytes(file["said"])), Checkpoint)
             values, velocities = file["values"], file["velocities"]
     except (BadZipFile, EOFError, KeyError, OSError, ValueError) as error:
         raise ValueError(f"{store.shown(path)}: is no checkpoint of this network ({error!s:.80})") from None
