@@ -93,12 +93,12 @@ def _cold(action: Callable[[], object]) -> float:
     """Milliseconds of the action, with what compiling its kernels took wherever that was done."""
     from numba import cuda
 
-    from common.machine_code import kernelcache
+    from common.machine_code import codegen
 
-    saved, start = kernelcache.saved.ms, time.perf_counter()
+    saved, start = codegen.saved.ms, time.perf_counter()
     action()
     cuda.synchronize()
-    return float((time.perf_counter() - start) * 1e3 + kernelcache.saved.ms - saved)
+    return float((time.perf_counter() - start) * 1e3 + codegen.saved.ms - saved)
 
 
 def pair_task(task: messages.Pair) -> StepResult:

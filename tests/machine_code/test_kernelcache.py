@@ -9,7 +9,7 @@ from processes import python
 from sampling import some_days
 
 from common.catalog import catalog, device, problems
-from common.machine_code import codegen, kernelcache
+from common.machine_code import codegen
 
 TEXTS = texts.of("machine_code")
 
@@ -107,7 +107,7 @@ def test_whether_a_helper_is_there_once_or_in_two_copies_does_not_matter():
         def kernel(value):
             return first(value) + second(value)
 
-        return kernelcache._Describer()(kernel)
+        return codegen._Describer()(kernel)
 
     assert made(twice=True) == made(twice=False)
 
@@ -119,7 +119,7 @@ def test_a_function_that_calls_itself_is_described():
     def other(n):
         return n + other(n - 1) if n else 1
 
-    assert kernelcache._Describer()(factorial) != kernelcache._Describer()(other)
+    assert codegen._Describer()(factorial) != codegen._Describer()(other)
 
 
 @KEPT
@@ -137,8 +137,9 @@ def test_a_file_that_is_no_kernel_is_none(again):
 def test_a_step_that_measures_finds_all_its_candidates_compiled():
     module = catalog.load(catalog.find("conv2d_layer_dispatch").path, "conv2d")
     gemm, layer = catalog.load(catalog.find("gemm_naive").path, "gemm"), problems.preset("ece408-layer2")
-    picked, tried = ([one.name for one in find(module, layer)] for find in (codegen.launches, codegen.tried))
+    picked, tried = ([one.name for one in codegen.launches(module, layer, every)] for every in (False, True))
     assert module.bind.__code__.co_varnames[:3] == ("candidate", "filt", "problem")
-    assert len(tried) >= len(module.candidates(layer)) > 4
+    assert len(tried) >= len(picked) + len(module.candidates(layer)) > 5
+    assert tried[: len(picked)] == picked
     assert set(picked) < set(tried)
-    assert codegen.tried(gemm, problems.preset("tiny-gemm")) == []
+    assert len(codegen.launches(gemm, problems.preset("tiny-gemm"), True)) == 1
