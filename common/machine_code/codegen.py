@@ -242,10 +242,7 @@ def _source_lines() -> Iterator[None]:
         return line
 
     class Builder(debuginfo.CUDADIBuilder):  # type: ignore[misc]
-        def mark_variable(self, *_: Any, **__: Any) -> None:
-            pass
-
-        update_variable = mark_variable
+        mark_variable = update_variable = staticmethod(lambda *_, **__: None)
 
         def _di_file(self, path: str = "") -> Any:
             # quoted, as ptxas does not take what LLVM writes for signs beyond ASCII; summaries.parse takes it back

@@ -170,9 +170,9 @@ def launch_task(task: messages.Launch) -> StepResult:
 
 
 def peer_task(task: messages.Peer) -> StepResult:
-    problem, lacking = _alone(task.problem), list[str]()
-    rows = peers.measure(problem, _stopwatch(), lacking)
-    return StepResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
+    problem = _alone(task.problem)
+    rows, lacking = peers.measure(problem, _stopwatch())
+    return StepResult(status="right", shape=problem.shape(), rows=rows, message=lacking or None)
 
 
 def _alone(problem: problems.Problem) -> problems.Problem:
