@@ -18,7 +18,6 @@ from common.machine_code import capture, codegen
 from common.run import messages, stages
 from common.run.messages import Shape, StepResult, Tile
 from common.timing import peers, timing
-from common.timing.ceilings import Ceilings, measure
 
 Timed = messages.Time | messages.Pair
 
@@ -194,10 +193,11 @@ def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> EpiloguesResul
     )
 
 
-def ceilings() -> tuple[device.Gpu, Ceilings]:
+def ceilings() -> tuple[device.Gpu, timing.Ceilings]:
     loading.drop()
     gpu = device.current_gpu()
-    return gpu, measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
+    found = timing.measure_ceilings(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
+    return gpu, found
 
 
 def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sources.Code]]:
