@@ -323,8 +323,6 @@ class _Describer:
                 return (repr(value),)
             case tuple() | list():
                 return map(self, value)
-            case frozenset():
-                return sorted(map(self, value))
             case dict():
                 return map(self, (*value, *value.values()))
             case np.ndarray() | np.generic() if not value.dtype.hasobject:
