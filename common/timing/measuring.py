@@ -206,7 +206,7 @@ def profile_steps(pairs: Pairs) -> list[tuple[Outcome, list[tools.Counters]]]:
 
 
 def profiled(
-    tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.METRICS
+    tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.PROFILED
 ) -> list[tuple[StepResult, list[tools.Launch]]]:
     """Launch all in one process under ncu; each one's result, and what ncu read of its kernels. Raises ToolError
     naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError."""
