@@ -15,7 +15,7 @@ from common.records import records
 from common.records.records import Record
 from common.run import isolate
 from common.run.messages import Check
-from common.timing import measuring, peers, timing
+from common.timing import ceilings, measuring, peers, timing
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -106,7 +106,7 @@ def test_errors_are_those_of_the_precision():
 
 def test_tensor_cores_are_faster_than_the_fp32_units(rates):
     gpu, found_rates = rates
-    found = {name.split("_")[0] for name in timing.tensor_products(gpu.compute_capability)}
+    found = {name.split("_")[0] for name in ceilings.products(gpu.compute_capability)}
     each = {name: getattr(found_rates, f"{name}_f16_gflops") for name in found}
     for name in found:
         assert each[name] > 2 * found_rates.fma_gflops

@@ -28,7 +28,7 @@ from common.edit import loop
 from common.report import tables
 from common.run.messages import Outcome
 from common.timing import measuring
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
 _WIDE = 110

@@ -35,7 +35,7 @@ from common.records import records
 from common.report.table import Table, markdown
 from common.run import isolate, messages
 from common.run.messages import Finding, StepResult, Task
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
 REPORTS = ("grades.json", "grades.md")

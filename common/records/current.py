@@ -15,6 +15,7 @@ from common.check import loading
 from common.records import records
 from common.records.entries import Ceilings, Epilogues, PeerRow, Row, StepCode, StepRow
 from common.records.records import Record
+from common.timing import ceilings as measured
 from common.timing import peers, timing
 
 _COMPILING = ("numba", "numba-cuda", "numpy")
@@ -61,7 +62,7 @@ def errors(record: Record, steps: list[Step]) -> bool:
 def ceilings(record: Record) -> bool:
     """Do the GPU's ceilings hold?"""
     found, capability = record.ceilings, record.data.gpu.compute_capability
-    return found is not None and timing.complete(found, capability) and _measured_here(record, found, ())
+    return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
 
 
 def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool = True) -> bool:

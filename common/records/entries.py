@@ -13,8 +13,9 @@ from common.catalog.schema import Amount, Count, Name, Positive, one_of
 from common.catalog.sources import Code
 from common.machine_code.summaries import Kernel
 from common.run.messages import Beside, Paired, Tile, Timing
-from common.timing import timing
+from common.timing import ceilings
 from common.timing.peers import Errors
+from common.timing.timing import Fused
 from common.timing.tools import Counters, Counts
 
 SCHEMA = "numba-cuda-workbook/1"
@@ -69,7 +70,7 @@ class PeerRow(Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="p
 Row = StepRow | PeerRow
 
 
-class Ceilings(timing.Ceilings, kw_only=True, omit_defaults=True):
+class Ceilings(ceilings.Ceilings, kw_only=True, omit_defaults=True):
     """A card's measured ceilings."""
 
     measure: Count | None = None
@@ -134,7 +135,7 @@ class Epilogues(OfStep, kw_only=True):
     """A step's times with the epilogues of a module, ``ways``, of the code ``made``; ``library`` is PyTorch's."""
 
     shape: Shape
-    found: list[timing.Fused]
+    found: list[Fused]
     ways: Name
     made: Code
     library: str = ""

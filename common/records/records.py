@@ -25,8 +25,9 @@ from common.machine_code import summaries
 from common.machine_code.summaries import Kernel
 from common.records import entries
 from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepCode, StepRow
+from common.timing import ceilings as measured
 from common.timing import timing
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
     from common.run.messages import Outcome, StepResult
@@ -193,7 +194,7 @@ def derive(
 ) -> Derived | None:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth). The peak is one
     for all rows of a precision, by the card's fastest instruction; None if it was not measured."""
-    peak = timing.peak(ceilings, problem, precision)
+    peak = measured.peak(ceilings, problem, precision)
     if peak is None:
         return None
     compute_ms, memory_ms = problem.flops / peak / 1e6, problem.least_bytes / ceilings.copy_gbs / 1e6

@@ -20,7 +20,7 @@ from common.report import canvas, figures
 from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILION, YELLOW
 from common.report.table import OLDER, SIGNS, explained, signs
 from common.run.messages import Tile
-from common.timing import timing
+from common.timing import ceilings as measured
 
 CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
@@ -180,7 +180,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     for name in names:
         axes.plot([], [], color=colours[name], linewidth=6, label=signed(name, name in older))
     problem = problems.preset(presets[0])
-    peaks = {said: timing.peak(record.ceilings, problem, precision) for said, precision in _ROOFS.items()}
+    peaks = {said: measured.peak(record.ceilings, problem, precision) for said, precision in _ROOFS.items()}
     roofs = {said: peak for said, peak in peaks.items() if peak}
     shown = [x for x, _ in points] + [peak / bandwidth for peak in roofs.values()]
     low, high = min(shown) / 3, max(shown) * 4

@@ -25,7 +25,7 @@ from common.report import figures
 from common.report.figures import Figure, presets_in
 from common.report.table import OLDER, Cell, Table
 from common.run.messages import Outcome, Tile
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 PEERS = {
     "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",

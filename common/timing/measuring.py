@@ -19,7 +19,7 @@ from common.run import isolate, messages
 from common.run.messages import Outcome, StepResult, at, place_of
 from common.timing import peers, tools
 from common.timing import tasks as timetasks
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 Pairs = list[tuple[Step, str]]  # steps on presets
 

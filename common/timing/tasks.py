@@ -18,6 +18,7 @@ from common.machine_code import capture, codegen
 from common.run import messages, stages
 from common.run.messages import Shape, StepResult, Tile
 from common.timing import peers, timing
+from common.timing.ceilings import Ceilings, measure
 
 Timed = messages.Time | messages.Pair
 
@@ -193,11 +194,10 @@ def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> EpiloguesResul
     )
 
 
-def ceilings() -> tuple[device.Gpu, timing.Ceilings]:
+def ceilings() -> tuple[device.Gpu, Ceilings]:
     loading.drop()
     gpu = device.current_gpu()
-    found = timing.measure_ceilings(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
-    return gpu, found
+    return gpu, measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
 
 
 def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sources.Code]]:

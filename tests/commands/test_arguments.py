@@ -27,7 +27,7 @@ from common.report import traces
 from common.run import isolate
 from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 from common.trace import trace
 
 LESSON = "05_implicit_gemm"

@@ -8,7 +8,7 @@ import pytest
 from common.catalog import catalog, device, problems
 from common.run.messages import Outcome
 from common.timing import measuring, timing
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 SHAPE = "M=5 N=7 K=3"
 OF_A_CHECK = "depth elements_compared engine engines findings right seconds seed shape status step"

@@ -16,7 +16,7 @@ from common.report import pages
 from common.report.pages import Draw
 from common.run.messages import Answer, Library, Outcome, Paired, StepResult
 from common.timing import measuring, peers, timing, tools
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 GPU = {
     "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,

@@ -26,7 +26,7 @@ from common.records.records import Record, RecordError
 from common.report import tables
 from common.run.messages import StepResult
 from common.timing import timing
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 CARD = Gpu(**GPU)
 CEILINGS = {"copy_gbs": 1000.0, "fma_gflops": 10_000.0}

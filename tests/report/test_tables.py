@@ -13,7 +13,7 @@ from common.records.records import Record
 from common.report import canvas, charts, figures, pages, table, tables
 from common.run.messages import Outcome
 from common.timing import peers, timing
-from common.timing.timing import Ceilings
+from common.timing.ceilings import Ceilings
 
 NO_CODE = MachineCode()
 CEILINGS = Ceilings(
