@@ -26,7 +26,7 @@ from common.catalog import catalog, device, limits, problems, sources
 from common.check import check, fullsize, loading, plan
 from common.explain import errors, faults
 from common.explain.faults import Fault
-from common.machine_code import capture, codegen, kernelcache, summaries
+from common.machine_code import capture, codegen, summaries
 from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
 from common.run import child, messages, stages
@@ -72,6 +72,7 @@ def ready() -> None:
         return configure(self, given)
 
     dispatcher.CUDADispatcher.__getitem__ = configured
+    codegen.keep_kernels()
     compile_ = dispatcher.CUDADispatcher.compile
 
     def compiled(self: Any, *args: Any) -> Any:
@@ -79,7 +80,6 @@ def ready() -> None:
             return compile_(self, *args)
 
     dispatcher.CUDADispatcher.compile = compiled
-    kernelcache.install()
     device.play()
 
 
@@ -188,12 +188,11 @@ def prepare_task(task: messages.Prepare) -> Result:
     as_card = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
     with replaced(cuda, get_current_device=as_card):
         module, found = loading.load(task), list[codegen.Launch]()
-        # what is surely started first
-        for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
+        for shape in task.shapes:
             with contextlib.suppress(ValueError):
-                found += find(module, problems.from_shape(task.ladder, shape))
+                found += codegen.launches(module, problems.from_shape(task.ladder, shape), candidates=True)
         for launch in codegen.distinct(found):
-            kernelcache.compile_for(launch.kernel, launch.signature.args, (major, minor))
+            codegen.compile_for(launch.kernel, launch.signature.args, (major, minor))
     return Result(status="right")
 
 

@@ -251,53 +251,38 @@ def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any =
 def opt_in() -> None:
     """From now on, launches may have more than 48 KiB, and clusters; LaunchLimitError if the GPU cannot make one."""
     from numba.cuda import dispatcher
+    from numba.cuda.cudadrv import driver
 
     launch = dispatcher._Kernel.launch
     if getattr(launch, "opts_in", False):
         return
 
+    def tell(function: Any, attribute: str, value: int) -> None:
+        named = getattr(driver.binding.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
+        driver.driver.cuKernelSetAttribute(named, value, function.handle, function.device.id)
+
     def launched(self: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
         cluster = limits.cluster_of(getattr(self, "launch_bounds", None))
-        in_clusters: Any = nullcontext()
         if sharedmem or cluster > 1:
             function = self._codelibrary.get_cufunc()
             capability = device.bounds("{}.{}".format(*function.device.compute_capability))  # or what is played
             limits.require_shared(function.attrs.shared, sharedmem, capability)
+            limits.require_cluster(tuple(griddim), cluster, capability)
             if function.attrs.shared + sharedmem > limits.MAX_SHARED:
-                _tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
-            if cluster > 1:
-                limits.require_cluster(tuple(griddim), cluster, capability)
-                in_clusters = _gathered(function, cluster)
-        with in_clusters:
+                tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
+        if cluster == 1:
+            return launch(self, args, griddim, blockdim, stream, sharedmem)
+        config = make = dispatcher.LaunchConfig
+        try:
+            for axis, blocks in {"WIDTH": cluster, "HEIGHT": 1, "DEPTH": 1}.items():
+                tell(function, f"REQUIRED_CLUSTER_{axis}", blocks)
+        except driver.CudaAPIError:  # some drivers want to hear it at the launch, and the grid counted in clusters
+
+            def config(grid: tuple[int, ...], **others: Any) -> Any:
+                return make(grid=(grid[0] // cluster, *grid[1:]), cluster=(cluster, 1, 1), **others)
+
+        with replaced(dispatcher, LaunchConfig=config):
             return launch(self, args, griddim, blockdim, stream, sharedmem)
 
     launched.opts_in = True  # type: ignore[attr-defined]
     dispatcher._Kernel.launch = launched
-
-
-@contextmanager
-def _gathered(function: Any, cluster: int) -> Iterator[None]:
-    """Launch configurations made meanwhile for this kernel have clusters of so many blocks along x."""
-    from numba.cuda import dispatcher
-    from numba.cuda.cudadrv.driver import CudaAPIError
-
-    make = dispatcher.LaunchConfig
-
-    def in_clusters(grid: tuple[int, ...], **others: Any) -> Any:
-        return make(grid=(grid[0] // cluster, *grid[1:]), cluster=(cluster, 1, 1), **others)
-
-    try:
-        for axis, blocks in (("WIDTH", cluster), ("HEIGHT", 1), ("DEPTH", 1)):
-            _tell(function, f"REQUIRED_CLUSTER_{axis}", blocks)
-    except CudaAPIError:  # a driver that wants to hear it at the launch, and counts the grid in clusters
-        with replaced(dispatcher, LaunchConfig=in_clusters):
-            yield
-    else:
-        yield
-
-
-def _tell(function: Any, attribute: str, value: int) -> None:
-    from numba.cuda.cudadrv import driver
-
-    named = getattr(driver.binding.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
-    driver.driver.cuKernelSetAttribute(named, value, function.handle, function.device.id)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from common.machine_code import codegen
 
 MULTIPLY_LOOP = "multiply loop"
-LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
 # What an instruction is for. FFMA multiplies and adds; a float64 accumulator shows as DADD, as its product is still
 # float32. HMMA and IMMA do so for a whole warp, on tensor cores, HGMMA, IGMMA and QGMMA for four.
 _MEMBERS = {
@@ -65,8 +64,8 @@ _NAME = re.compile(r"\$?_Z\w+")  # a function's, in which Numba counts what it h
 _MATRIX = re.compile(r"[HI]MMA\.(16|8)(8)(32|16|8|4)|[HIQ]GMMA\.(64)x(\d+)x(\d+)")
 _TOGETHER = {"HMMA": 32, "IMMA": 32, "HGMMA": 128, "IGMMA": 128, "QGMMA": 128}
 _BOXES = ("UTMALDG", "UTMASTG")  # move as much as their tensor map says
-_LDSM_WIDTHS = {"2": 64, "4": 128}  # by the number of matrices, a word of each
-_WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
+# in bits; of LDSM by the number of matrices, a word of each
+_WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "2": 64, "64": 64, "4": 128, "128": 128, "256": 256}
 
 
 class Instruction(NamedTuple):
@@ -117,19 +116,15 @@ def parse(listing: str) -> Listing:
                 continue
             if start is not None:
                 loops.append((start, len(found) + 1))
-            found.append(_instruction(match, file, number))
+            name, suffixes = match["name"], match["suffix"].strip(".").split(".")
+            width = next((_WIDTHS[suffix] for suffix in suffixes if suffix in _WIDTHS), 32)
+            if match["never"]:  # ptxas puts such loads before some copies
+                name = f"@!PT {name}"
+            elif name in _TOGETHER:
+                name = f"{name}.{suffixes[0]}"
+            text = " ".join(match["text"].split())
+            found.append(Instruction(int(match["address"], 16), name, width, text, file, number))
     return Listing(tuple(found), tuple(loops), hashlib.sha256("\n".join(texts).encode()).hexdigest())
-
-
-def _instruction(match: re.Match[str], file: str, line: int) -> Instruction:
-    name, suffixes = match["name"], match["suffix"].strip(".").split(".")
-    known = _LDSM_WIDTHS if name == "LDSM" else _WIDTHS
-    width = next((known[suffix] for suffix in suffixes if suffix in known), 32)
-    if match["never"]:  # ptxas puts such loads before some copies
-        name = f"@!PT {name}"
-    elif name in _TOGETHER:
-        name = f"{name}.{suffixes[0]}"
-    return Instruction(int(match["address"], 16), name, width, " ".join(match["text"].split()), file, line)
 
 
 def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
@@ -185,9 +180,9 @@ def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
     """Accesses of each class of loads and stores, by width in bits."""
     counts = Counter((one.kind, one.width) for one in instructions if one.name not in _BOXES)
     found: dict[str, dict[str, int]] = {}
-    for what, bits in sorted(counts, key=lambda each: (CLASSES.index(each[0]), each[1])):
-        if what in LOADS_AND_STORES:
-            found.setdefault(what, {})[str(bits)] = counts[what, bits]
+    for what in ("shared load", "global load", "local load", "store"):
+        if mine := {str(bits): counts[kind, bits] for kind, bits in sorted(counts) if kind == what}:
+            found[what] = mine
     return found
 
 
@@ -220,14 +215,10 @@ class Kernel(Struct, kw_only=True, omit_defaults=True):
 # --- as commands show it ---
 
 Summary = dict[str, Any]
-"""A kernel for one architecture as it was launched, ready for JSON: the fields of a :class:`Kernel`, and
-
-``float64``  lines of its PTX that compute in float64
-``grid`` and ``block``, its ``threads``, and ``dynamic_shared_bytes``, as the launch asks for them
-``hot``      a :class:`HotLoop`'s figures, and what became of its source ``lines``, in ``groups`` in program order
-``traffic``  figures of its memory traffic, if it was traced
-``text``     its PTX, then there is little else, or its machine code
-"""
+"""A kernel for one architecture as it was launched, ready for JSON: the fields of a :class:`Kernel`; ``grid``, its
+``threads`` and ``dynamic_shared_bytes``, as the launch asks for them; ``float64``, lines of its PTX that compute so;
+``hot``: a :class:`HotLoop`'s figures, its source ``lines``, and ``groups`` of them in program order; ``traffic``:
+figures of its memory traffic, if it was traced. ``text``: its PTX, then there is little else, or its machine code."""
 
 SourceLine = dict[str, Any]
 """A source line: ``file`` within the repository (else its name), ``line`` and ``text``; with ``total`` and ``mix``,
@@ -278,14 +269,12 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
     lines = [{**line, "total": len(mine), "mix": mix(names(mine))} for line, mine in by_line]
     return {
         **{name: value for name, value in vars(code).items() if name != "listing"},
-        "grid": list(launch.grid),
-        "block": list(launch.block),
-        "threads": launch.threads,
+        "grid": list(launch.grid), "block": list(launch.block), "threads": launch.threads,
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
         "occupancy": to_builtins(limits.occupancy(code.architecture, launch.threads, code.registers, shared)),
         "instructions": names(code.listing.instructions),
         "hot": {**HotLoop.of(code).figures, "lines": lines, "groups": _groups(loop)},
-    }
+    }  # fmt: skip
 
 
 def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
@@ -315,10 +304,8 @@ def _by_line(instructions: Iterable[Instruction]) -> Iterator[tuple[SourceLine, 
 
 
 def _groups(instructions: Iterable[Instruction]) -> list[SourceLine]:
-    return [
-        {**line, "instructions": [(f"{one.address:04x}", one.text) for one in mine]}
-        for line, mine in _by_line(instructions)
-    ]
+    found = _by_line(instructions)
+    return [{**line, "instructions": [(f"{one.address:04x}", one.text) for one in mine]} for line, mine in found]
 
 
 def shown(each: float) -> str:

@@ -392,9 +392,9 @@ def count_both(pairs: Pairs) -> Iterator[tuple[Step, Problem, Agreement]]:
     for (step, problem), (result, launches), traced in zip(pairs, launched, traced_counts(pairs), strict=True):
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result.launched, launches, strict=True):
-            products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
+            products = tools.multiply_adds(launch, problem, catalog.on_tensor_cores(step, problem))
             sums = kernels.setdefault(name, {})
-            for key, value in {**launch.counters, "ffma_threads": products}.items():
+            for key, value in {**launch, "ffma_threads": products}.items():
                 sums[key] = sums.get(key, 0) + (value or 0)
         found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
         code = asdict(sources.provenance(step.path))

@@ -30,11 +30,13 @@ DEPTHS = {
     "mma_f16": 16, "mma_tf32": 8, "mma_s8": 32,
     "wgmma_f16": 16, "wgmma_tf32": 8, "wgmma_s8": 32, "wgmma_e4m3": 32,
 }  # fmt: skip
-MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR = 256, 2
-MMA_ROUNDS = 4096  # of wgmma, too
-ROWS, COLUMNS = 2, 4  # of fragments: each of A meets each of B, so eight sums are on their way
-WGMMA_THREADS, WGMMA_SUMS = 256, 128  # two warpgroups take turns; sums of a thread, for 64 x 256 of a warpgroup
+TENSOR_THREADS, TENSOR_ROUNDS = 256, 4096
+BLOCKS_PER_MULTIPROCESSOR = {"mma": 2, "wgmma": 1}
+MMA_ROWS, MMA_COLUMNS = 2, 4  # of fragments: each of A meets each of B, so eight sums are on their way
+WGMMA_SUMS = 128  # of a thread, for 64 x 256 of a warpgroup; two warpgroups take turns
 WGMMA_STEPS = 4  # instructions in a round: along a row of 128 bytes, 32 bytes each
+# Multiply-adds of a thread in a round, over the depth: those of a warp, or of a warpgroup, shared by its threads.
+MULTIPLIED = {"mma": 16 * 8 * MMA_ROWS * MMA_COLUMNS // 32, "wgmma": 64 * 256 * WGMMA_STEPS // 128}
 A_BYTES, B_BYTES = 64 * 128, 256 * 128
 # Of a K-major tile of rows of 128 bytes: groups of 8 rows are so far apart; the leading offset counts for nothing.
 GROUP_BYTES, LEADING_BYTES = 1024, 16
@@ -130,7 +132,7 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
 
     found: dict[str, Any] = {}
 
-    def time(name: str, unit: str, work: float, launch: Callable[[], object]) -> None:
+    def timed(name: str, unit: str, work: float, launch: Callable[[], object]) -> None:
         launch()
         found[name] = stopwatch.measure(launch)
         found[f"{name}_{unit}"] = work / found[name].median_ms / 1e6
@@ -145,23 +147,21 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
         part.copy_to_device(numbers[: part.size])
     target = cuda.device_array_like(source)
     found["copy_bytes"] = 2 * source.nbytes
-    time("copy", "gbs", found["copy_bytes"], partial(copy[blocks, COPY_THREADS], source, target))
+    timed("copy", "gbs", found["copy_bytes"], partial(copy[blocks, COPY_THREADS], source, target))
 
     blocks = multiprocessors * FMA_BLOCKS_PER_MULTIPROCESSOR
     out = cuda.device_array(blocks * FMA_THREADS, np.float32)
     found["fma_flops"] = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * out.size
     given = np.float32(0.999), np.float32(0.001), FMA_ROUNDS, out
-    time("fma", "gflops", found["fma_flops"], partial(multiply_add[blocks, FMA_THREADS], *given))
+    timed("fma", "gflops", found["fma_flops"], partial(multiply_add[blocks, FMA_THREADS], *given))
 
     for name in products(capability):
-        run, each, threads = kernel(name)
-        blocks = multiprocessors * each
-        out = cuda.device_array(blocks * threads, np.float32)
+        instruction = name.split("_")[0]
+        out = cuda.device_array(multiprocessors * BLOCKS_PER_MULTIPROCESSOR[instruction] * TENSOR_THREADS, np.float32)
         words = cuda.to_device(random_words(name, (A_BYTES + B_BYTES) // 4))
-        # a warp multiplies, or four
-        multiplied = 16 * 8 * ROWS * COLUMNS // 32 if name.startswith("mma") else 64 * 256 * WGMMA_STEPS // 128
-        flops = 2 * multiplied * DEPTHS[name] * MMA_ROUNDS * out.size
-        time(name, "gflops", flops, partial(run[blocks, threads], words, MMA_ROUNDS, out))
+        flops = 2 * MULTIPLIED[instruction] * DEPTHS[name] * TENSOR_ROUNDS * out.size
+        run = kernel(name)[out.size // TENSOR_THREADS, TENSOR_THREADS]
+        timed(name, "gflops", flops, partial(run, words, TENSOR_ROUNDS, out))
     return Ceilings(**found)
 
 
@@ -186,24 +186,22 @@ def random_words(name: str, count: int) -> np.ndarray[Any, Any]:
     return normals[:count].astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
-def kernel(name: str) -> tuple[Any, int, int]:
-    """The kernel ``(words, rounds, out)`` of one of DEPTHS, ``words`` being those of :func:`random_words`; its blocks
-    for each multiprocessor, and the threads of a block."""
+def kernel(name: str) -> Any:
+    """The kernel ``(words, rounds, out)`` of one of DEPTHS, for blocks of TENSOR_THREADS; ``words`` are those of
+    :func:`random_words`."""
     instruction, kind = name.split("_")
-    if instruction == "mma":
-        return _mma(kind), MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS
-    return _wgmma(kind), 1, WGMMA_THREADS
+    return (_mma if instruction == "mma" else _wgmma)(kind)
 
 
 def _mma(kind: str) -> Any:
     from numba import cuda, float32, int32, uint32
 
     cores, unroll, unrolled = _toolkit("mma"), _toolkit("unroll").unroll, _toolkit("unroll").unrolled
-    a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
+    a_words, b_words, sums = 4 * MMA_ROWS, 2 * MMA_COLUMNS, 4 * MMA_ROWS * MMA_COLUMNS
     multiply = {"f16": cores.mma_m16n8k16, "tf32": cores.mma_m16n8k8, "s8": cores.mma_m16n8k32_s8}[kind]
     value = int32 if kind == "s8" else float32
 
-    @cuda.jit(launch_bounds=(MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR))
+    @cuda.jit(launch_bounds=(TENSOR_THREADS, BLOCKS_PER_MULTIPROCESSOR["mma"]))
     @unroll
     def mma_sync(words: Any, rounds: Any, out: Any) -> None:
         a = cuda.local.array(a_words, uint32)
@@ -211,15 +209,15 @@ def _mma(kind: str) -> Any:
         acc = cuda.local.array(sums, value)
         lane = cuda.threadIdx.x
         for i in range(a_words):
-            a[i] = words[lane + i * MMA_THREADS]
+            a[i] = words[lane + i * TENSOR_THREADS]
         for i in range(b_words):
-            b[i] = words[lane + (a_words + i) * MMA_THREADS]
+            b[i] = words[lane + (a_words + i) * TENSOR_THREADS]
         for i in range(sums):
             acc[i] = value(0)
         for _ in range(rounds):
-            for row in unrolled(ROWS):
-                for column in unrolled(COLUMNS):
-                    multiply(acc, 4 * (row * COLUMNS + column), a, 4 * row, b, 2 * column)
+            for row in unrolled(MMA_ROWS):
+                for column in unrolled(MMA_COLUMNS):
+                    multiply(acc, 4 * (row * MMA_COLUMNS + column), a, 4 * row, b, 2 * column)
         total = float32(0.0)
         for i in range(sums):
             total += float32(acc[i])
@@ -236,12 +234,12 @@ def _wgmma(kind: str) -> Any:
     multiply = getattr(hopper, f"wgmma_{kind}")
     value = int32 if kind == "s8" else float32
 
-    @cuda.jit(launch_bounds=(WGMMA_THREADS, 1))
+    @cuda.jit(launch_bounds=(TENSOR_THREADS, BLOCKS_PER_MULTIPROCESSOR["wgmma"]))
     @unroll
     def wgmma(words: Any, rounds: Any, out: Any) -> None:
         tiles = cuda.shared.array(all_words, uint32, alignment=1024)
         acc = cuda.local.array(WGMMA_SUMS, value)
-        for i in range(cuda.threadIdx.x, all_words, WGMMA_THREADS):
+        for i in range(cuda.threadIdx.x, all_words, TENSOR_THREADS):
             tiles[i] = words[i]
         hopper.fence_async()
         cuda.syncthreads()

@@ -16,8 +16,8 @@ from common.check import run
 from common.check.run import TIME_SECONDS, beyond
 from common.machine_code import successor
 from common.run import isolate, messages
-from common.run.messages import Outcome, StepResult, at
-from common.timing import peers, timing, tools
+from common.run.messages import Outcome, StepResult, at, place_of
+from common.timing import peers, tools
 from common.timing import tasks as timetasks
 from common.timing.ceilings import Ceilings
 
@@ -67,15 +67,14 @@ def _timed(
 ) -> Iterator[Outcome]:
     presets = list(dict.fromkeys(preset for _, preset in pairs))
     pairs = sorted(pairs, key=lambda pair: presets.index(pair[1]))
-    most = QUICK_SECONDS if quick else timing.MAX_SECONDS
 
     def tasks() -> Iterator[messages.Time]:
         for step, preset in pairs:
             if ready:
                 ready(step)
             problem = problems.preset(preset)
-            beside = "" if quick else _beside(step, problem)
-            yield messages.Time(**at(step, problem, file), preset=preset, most_seconds=most, beside=beside)
+            how: dict[str, Any] = {"most_seconds": QUICK_SECONDS} if quick else {"beside": _beside(step, problem)}
+            yield messages.Time(**at(step, problem, file), preset=preset, **how)
 
     return _outcomes(pairs, tasks())
 
@@ -91,9 +90,9 @@ def _outcomes(pairs: Pairs, tasks: Iterable[messages.ShapeTask[StepResult]]) -> 
 def at_a_low_clock(outcomes: list[Outcome]) -> Pairs:
     """Which FP32 steps, whose clock does not follow their heat, were timed at a clock far below that of most."""
     fp32 = [one for one in outcomes if one.timing is not None and not _beside(one.step, one.problem)]
-    known = [one for one in fp32 if one.time.sm_mhz]
-    median = statistics.median([one.time.sm_mhz or 0 for one in known]) if known else 0
-    return [(one.step, one.preset or "") for one in known if (one.time.sm_mhz or 0) < SLOW * median]
+    clocks = [(one, one.time.sm_mhz) for one in fp32 if one.time.sm_mhz]
+    median = statistics.median(mhz for _, mhz in clocks) if clocks else 0
+    return [(one.step, one.preset or "") for one, mhz in clocks if mhz < SLOW * median]
 
 
 def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -140,11 +139,13 @@ def time_compilers(pairs: Pairs) -> Iterator[Outcome]:
         successor.version()
     except successor.CompilerError as error:
         raise tools.UnavailableError(str(error)) from None
-    tasks = []
-    for step, preset in pairs:
-        rival = messages.Rival(path=str(step.path), compiler=device.NUMBA_CUDA)
-        place, against = at(step, problems.preset(preset)), {device.NUMBA_CUDA: rival}
-        tasks.append(messages.Pair(**place, compiler=device.MLIR, against=against))
+    rivals = {step: messages.Rival(path=str(step.path), compiler=device.NUMBA_CUDA) for step, _ in pairs}
+    tasks = [
+        messages.Pair(
+            **at(step, problems.preset(preset)), compiler=device.MLIR, against={device.NUMBA_CUDA: rivals[step]}
+        )
+        for step, preset in pairs
+    ]
     for outcome in _outcomes(pairs, tasks):
         if outcome.pairs is None:
             why = "; ".join(outcome.reasons) or "of another size by one of them"
@@ -205,17 +206,16 @@ def profile_steps(pairs: Pairs) -> list[tuple[Outcome, list[tools.Counters]]]:
 
 
 def profiled(
-    tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.METRICS
+    tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.PROFILED
 ) -> list[tuple[StepResult, list[tools.Launch]]]:
     """Launch all in one process under ncu; each one's result, and what ncu read of its kernels. Raises ToolError
     naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError."""
     results, output = _watched(tasks, tools.ncu(counters))
-    for task, result in zip(tasks, results, strict=False):
-        if result.status != "right":
-            raise tools.ToolError(f"{task.step}: {result.message}")
-    if len(results) < len(tasks):
-        said = " ".join(output.split())[-300:] or "no output"
-        raise tools.ToolError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
+    for task, result in itertools.zip_longest(tasks, results):
+        if result is None or result.status != "right":
+            early = " ".join(output.split())[-300:] or "no output"
+            said = result.message if result else f"the profiled process ended early: {early}"
+            raise tools.ToolError(f"{task.step}: {said}")
     launches, read = iter(tools.parse(output, counters)), []
     for task, result in zip(tasks, results, strict=True):
         read.append((result, list(itertools.islice(launches, len(result.launched)))))
@@ -255,8 +255,6 @@ def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
 
 def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, without_gpu: bool) -> Outcome:
     """Run a conv2d step on operands saved as .npy files and save its output."""
-    task = messages.Maps(
-        path=str(step.path), ladder="conv2d", step=step.name, x=str(x_file), filt=str(filt_file), y=str(y_file)
-    )
+    task = messages.Maps(**place_of(step), x=str(x_file), filt=str(filt_file), y=str(y_file))
     ((_, result),) = isolate.run([task], without_gpu, TIME_SECONDS)
     return Outcome.of(step, problems.preset("photo"), "photo", result)

@@ -75,25 +75,23 @@ def available() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str]) -> list[Library]:
-    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two. What
-    runs out of the GPU's memory is named in ``lacking``. Results but TF32's are held to the error bound of the
-    lessons' kernels, at random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
+def measure(problem: Problem, stopwatch: Stopwatch) -> tuple[list[Library], str]:
+    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two; and say
+    what runs out of the GPU's memory. Results but TF32's are held to the error bound of the lessons' kernels, at
+    random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
     problem = _theirs(problem)
     library, require_precise = _library(problem), _oracle(problem)
-    rows: list[Library] = []
+    rows: dict[str, Library] = {}
     for precision in precisions(problem):
-        before = len(rows)
         with _unless_full():
             layout, run = fastest(problem, stopwatch, precision, require_precise if precision != "TF32" else None)
-            rows.append(Library(f"{library} {precision}", version(problem), layout, stopwatch.measure(run)))
-        if len(rows) == before:
-            lacking.append(f"{library} {precision} ran out of GPU memory")
+            rows[precision] = Library(f"{library} {precision}", version(problem), layout, stopwatch.measure(run))
     # last, as a profiler that has run may slow what comes after it
-    for row in rows:
+    for precision, row in rows.items():
         with _unless_full():
-            row.kernels = _kernels(fastest(problem, stopwatch, row.peer.split()[-1])[1])
-    return rows
+            row.kernels = _kernels(fastest(problem, stopwatch, precision)[1])
+    lacking = [precision for precision in precisions(problem) if precision not in rows]
+    return list(rows.values()), "; ".join(f"{library} {one} ran out of GPU memory" for one in lacking)
 
 
 @contextmanager

@@ -12,12 +12,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, limits, problems, sources
-from common.check import loading
+from common.catalog import catalog, device, inputs, limits, problems, sources
+from common.check import check, loading
+from common.machine_code import capture, codegen
 from common.run import messages, stages
 from common.run.messages import Shape, StepResult, Tile
 from common.timing import peers, timing
-from common.timing.ceilings import Ceilings
+from common.timing.ceilings import Ceilings, measure
 
 Timed = messages.Time | messages.Pair
 
@@ -41,12 +42,11 @@ def _stopwatch() -> timing.Stopwatch:
 
 def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepResult, Any, Any]:
     """Check a module at full size by samples: the result, a bench, and the operands, normals if it is right."""
-    from common.check import check, fullsize
+    from common.check import fullsize
 
     with stages.stage("full-size check"):
         problem = loading.sized(task, module, tile)
-    seed = task.seed if isinstance(task, messages.Time) else 0
-    operands: Any = loading.operands(problem, seed, module)
+    operands: Any = loading.operands(problem, task.seed if isinstance(task, messages.Time) else 0, module)
     with stages.stage("full-size check"):
         bench = check.Bench(module, operands.problem, tile, beside=operands)
         verdict = fullsize.verify(bench, operands)
@@ -60,8 +60,6 @@ def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepR
 @loading.spared
 def time_task(task: messages.Time) -> StepResult:
     from numba import cuda
-
-    from common.check import check
 
     stopwatch = _stopwatch()
     result, first, operands = _verified(task, loading.load(task))
@@ -80,12 +78,10 @@ def time_task(task: messages.Time) -> StepResult:
             most = task.most_seconds / 2
             beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch, most)
             lacking = None if beside else "the library that it is timed in turn with ran out of GPU memory"
-    now = sources.provenance(Path(task.path))
     return replace(
-        result, timing=measured, beside=beside, lacking=lacking, first_launch_ms=first_launch_ms,
+        _of_code(result, task), timing=measured, beside=beside, lacking=lacking, first_launch_ms=first_launch_ms,
         prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
-        workspace_bytes=_nbytes(bench.step.workspace),
-        source=now.source, helpers=now.helpers or {}, imports=sources.imported_steps(Path(task.path)),
+        workspace_bytes=_nbytes(bench.step.workspace), imports=sources.imported_steps(Path(task.path)),
     )  # fmt: skip
 
 
@@ -93,19 +89,26 @@ def _cold(action: Callable[[], object]) -> float:
     """Milliseconds of the action, with what compiling its kernels took wherever that was done."""
     from numba import cuda
 
-    from common.machine_code import kernelcache
-
-    saved, start = kernelcache.saved.ms, time.perf_counter()
+    saved, start = codegen.saved.ms, time.perf_counter()
     action()
     cuda.synchronize()
-    return float((time.perf_counter() - start) * 1e3 + kernelcache.saved.ms - saved)
+    return float((time.perf_counter() - start) * 1e3 + codegen.saved.ms - saved)
+
+
+def _of_code(result: StepResult, task: messages.FileTask[StepResult]) -> StepResult:
+    now = sources.provenance(Path(task.path))
+    return replace(result, source=now.source, helpers=now.helpers or {})
+
+
+def _nbytes(workspace: Any) -> int:
+    if isinstance(workspace, list | tuple):
+        return sum(map(_nbytes, workspace))
+    return 0 if workspace is None else int(workspace.nbytes)
 
 
 def pair_task(task: messages.Pair) -> StepResult:
     """Check one file at full size by samples, then time it in turn with each other of ``against``: ``pairs`` has, by
     the same names, the other's time first; with no other, ``timing`` its own. ``refused``: a tile too large."""
-    from common.check import check
-
     module, tile = loading.load_tiled(task, task.tile)
     try:
         result, bench, operands = _verified(task, module, tile)
@@ -117,8 +120,7 @@ def pair_task(task: messages.Pair) -> StepResult:
         return result
     bench.prepare()
     bench.launch()
-    stopwatch = _stopwatch()
-    pairs: dict[str, timing.Paired] = {}
+    stopwatch, pairs = _stopwatch(), dict[str, timing.Paired]()
     for name, rival in task.against.items():
         module = loading.load(task, rival)
         if rival.compiler:
@@ -134,7 +136,7 @@ def pair_task(task: messages.Pair) -> StepResult:
     return replace(result, timing=alone, pairs=pairs, gpu=device.current_gpu().name)
 
 
-def tunables(path: str, ladder: str, shape: dict[str, int]) -> tuple[dict[str, list[int]], Tile]:
+def tunables(path: str, ladder: str, shape: Shape) -> tuple[dict[str, list[int]], Tile]:
     """The values to try of each tile constant that a file lets a sweep vary, and those that it ships with."""
     module = catalog.load(Path(path), ladder)
     found = {name: list(values) for name, values in getattr(module, "TUNABLES", {}).items()}
@@ -152,10 +154,6 @@ def launch_task(task: messages.Launch) -> StepResult:
     """Launch a file's kernels once, for tools that watch: without margins, as they see what leaves an allocation."""
     from numba import cuda
 
-    from common.catalog import inputs
-    from common.check import check
-    from common.machine_code import capture
-
     launched: list[str] = []
 
     def counted(self: Any, *args: Any) -> Any:
@@ -168,28 +166,24 @@ def launch_task(task: messages.Launch) -> StepResult:
         bench.load(*inputs.normals(problem, 0))
         bench.launch()
     cuda.synchronize()
-    now, shape = sources.provenance(Path(task.path)), problem.shape()
-    return StepResult(status="right", shape=shape, source=now.source, helpers=now.helpers or {}, launched=launched)
+    return _of_code(StepResult(status="right", shape=problem.shape(), launched=launched), task)
 
 
 def peer_task(task: messages.Peer) -> StepResult:
-    from numba import cuda
+    problem = _alone(task.problem)
+    rows, lacking = peers.measure(problem, _stopwatch())
+    return StepResult(status="right", shape=problem.shape(), rows=rows, message=lacking or None)
 
+
+def _alone(problem: problems.Problem) -> problems.Problem:
+    """The problem at the size that fits, with nothing else on the card."""
     loading.drop()
-    cuda.current_context()
-    problem = loading.fitted(task.problem, loading.room())
-    lacking: list[str] = []
-    rows = peers.measure(problem, _stopwatch(), lacking)
-    return StepResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
+    return loading.fitted(problem, loading.room())
 
 
-def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> EpiloguesResult:
+def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> EpiloguesResult:
     """The times of a step with each of the epilogues of the module ``ways``."""
-    from numba import cuda
-
-    loading.drop()
-    cuda.current_context()
-    problem, module = loading.fitted(problems.from_shape(ladder, shape), loading.room()), import_module(ways)
+    problem, module = _alone(problems.from_shape(ladder, shape)), import_module(ways)
     fusing = import_module(catalog.settings().measured_by["epilogues"])
     return EpiloguesResult(
         shape=problem.shape(),
@@ -201,11 +195,9 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> Epilo
 
 
 def ceilings() -> tuple[device.Gpu, Ceilings]:
-    from common.timing import ceilings
-
     loading.drop()
     gpu = device.current_gpu()
-    return gpu, ceilings.measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
+    return gpu, measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
 
 
 def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sources.Code]]:
@@ -214,11 +206,4 @@ def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sou
     accuracy = import_module(catalog.settings().measured_by["accuracy"])
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
-    code = {name: sources.provenance(Path(path)) for name, path in files.items()}
-    return accuracy.measure(steps), code
-
-
-def _nbytes(workspace: Any) -> int:
-    if isinstance(workspace, list | tuple):
-        return sum(map(_nbytes, workspace))
-    return 0 if workspace is None else int(workspace.nbytes)
+    return accuracy.measure(steps), {name: sources.provenance(Path(path)) for name, path in files.items()}

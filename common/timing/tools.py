@@ -7,7 +7,7 @@ import io
 import re
 import shutil
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple, get_type_hints
+from typing import Annotated, get_type_hints
 
 from msgspec import Struct
 
@@ -31,7 +31,6 @@ STALLS = {
     "branch_resolving": "waiting for a branch",
 }
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")  # of compute-sanitizer
-_STALL_METRICS = {name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
 
 
 class ToolError(RuntimeError):
@@ -95,23 +94,14 @@ def _names(kind: type[Struct]) -> dict[str, str]:
 
 
 METRICS, COUNTED = _names(Counters), _names(Counts)
+PROFILED = METRICS | {name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
+Launch = dict[str, float | None]  # what ncu read of one, by short names
 
 
-class Launch(NamedTuple):
-    """What ncu read of a launch: counters by their short names, and the stalls that there are."""
-
-    counters: dict[str, float | None]
-    stalls: dict[str, float]
-
-
-def ncu(counters: dict[str, str] = METRICS) -> list[str]:
-    """The ncu call to put before the program; METRICS come with STALLS."""
-    metrics = [*counters.values(), *(_STALL_METRICS.values() if counters is METRICS else ())]
-    # clocks stay as a bench sees them
-    return [
-        _found("ncu"), "--target-processes", "all", "--clock-control", "none", "--csv", "--page", "raw",
-        "--print-units", "base", "--metrics", ",".join(metrics),
-    ]  # fmt: skip
+def ncu(counters: dict[str, str] = PROFILED) -> list[str]:
+    """The ncu call to put before the program. Clocks stay as a bench sees them."""
+    options = "--target-processes all --clock-control none --csv --page raw --print-units base --metrics"
+    return [_found("ncu"), *options.split(), ",".join(counters.values())]
 
 
 def _found(tool: str) -> str:
@@ -122,22 +112,22 @@ def _found(tool: str) -> str:
     return path
 
 
-def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
+def parse(output: str, counters: dict[str, str] = PROFILED) -> list[Launch]:
     """One entry per kernel launch in ncu's CSV. Raises ToolError without any, UnavailableError without permission."""
     if "ERR_NVGPUCTRPERM" in output:
         how = "ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
         raise UnavailableError(f"ncu may not read the counters: {how}")
-    start = output.find('"ID"')
-    if start < 0:
-        tail = " ".join(output.split())[-300:]
-        raise ToolError(f"ncu gave no counters: {tail or 'no output'}")
-    entries = []
-    for row in csv.DictReader(io.StringIO(output[start:])):
-        if (row.get("ID") or "").isdigit():
-            stalls = {name: _number(row.get(metric)) for name, metric in _STALL_METRICS.items()}
-            kept = {name: round(value, 3) for name, value in stalls.items() if value}
-            entries.append(Launch({key: _number(row.get(metric)) for key, metric in counters.items()}, kept))
-    return entries
+    if (start := output.find('"ID"')) < 0:
+        raise ToolError(f"ncu gave no counters: {' '.join(output.split())[-300:] or 'no output'}")
+    rows = [row for row in csv.DictReader(io.StringIO(output[start:])) if (row["ID"] or "").isdigit()]
+    return [{name: _number(row.get(metric)) for name, metric in counters.items()} for row in rows]
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float((text or "").replace(",", ""))
+    except ValueError:
+        return None
 
 
 def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
@@ -152,10 +142,11 @@ def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor
 
 
 def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> Counters:
-    """The METRICS of a launch of the kernel of this name; raises ToolError if its time is missing."""
-    counters = {**launch.counters, "ffma_threads": multiply_adds(launch.counters, problem, tensor)}
+    """The PROFILED counters of a launch of the kernel of this name; raises ToolError if its time is missing."""
+    stalls = {stall: round(value, 3) for stall in STALLS if (value := launch.get(stall))}
+    read = {**launch, "ffma_threads": multiply_adds(launch, problem, tensor), "stalls": stalls, "kernel": name}
     try:
-        return store.convert({**counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
+        return store.convert(read, Counters, name)
     except store.SchemaError as error:
         raise ToolError(f"ncu's counters: {error}") from None
 
@@ -204,13 +195,6 @@ def sentences(entry: Counters) -> list[tuple[str, str, str]]:
 def per(above: float | None, below: float | None) -> float | None:
     """A quotient of two counters, if both were read."""
     return None if above is None or not below else above / below
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float((text or "").replace(",", ""))
-    except ValueError:
-        return None
 
 
 # --- compute-sanitizer ---

@@ -25,14 +25,14 @@ def test_each_kind_has_the_instructions_that_it_names():
 @pytest.mark.parametrize(("name", "kind"), one_of_each(ALL, lambda _: "a kernel"), ids=str)
 def test_the_machine_code_multiplies_on_tensor_cores(name, kind):
     words, sums = (types.Array(one, 1, "C") for one in (types.uint32, types.float32))
-    kernel, blocks, threads = ceilings.kernel(f"{name}_{kind}")
+    kernel, threads = ceilings.kernel(f"{name}_{kind}"), ceilings.TENSOR_THREADS
     signature = types.void(words, types.int64, sums)
     launch = codegen.Launch(name, kernel, (1, 1, 1), (threads, 1, 1), signature)
     for architecture, text in codegen.ptx(launch, MMA if name == "mma" else ["9.0a"]).items():
         code = codegen.machine_code(launch, architecture, text)
         multiplied = [one.text for one in code.listing.instructions if "MMA" in one.name]
         assert code.stack_bytes == code.spill_bytes == 0
-        assert code.registers <= 65536 // (blocks * threads)
+        assert code.registers <= 65536 // (ceilings.BLOCKS_PER_MULTIPROCESSOR[name] * threads)
         assert all(text.startswith(TEXTS[name, kind]) for text in multiplied), multiplied[:3]
         # a whole number of rounds: the loop is written out a few times
         assert len(multiplied) % (ceilings.WGMMA_STEPS if name == "wgmma" else 8) == 0 < len(multiplied)

@@ -24,9 +24,9 @@ def launch(number, stall="1.5", **values):
 def test_counters_are_read_per_launch_and_in_order():
     output = csv(launch(0, time_ns="1,234,567", instructions="2e3"), launch(1, time_ns="5"))
     first, second = tools.parse(output)
-    assert (first.counters["time_ns"], second.counters["time_ns"]) == (1_234_567, 5)
-    assert first.counters["instructions"] == 2000
-    assert first.stalls == {"wait": 1.5}
+    assert (first["time_ns"], second["time_ns"]) == (1_234_567, 5)
+    assert first["instructions"] == 2000
+    assert tools.named("k", first, GEMM).stalls == {"wait": 1.5}
 
 
 def test_sentences_say_what_the_figures_mean():

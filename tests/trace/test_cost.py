@@ -190,7 +190,7 @@ def test_the_hardware_counts_these_wavefronts():
     for (verb, width, name, offsets), entry in zip(module.PATTERNS, counted, strict=True):
         expected = wavefronts(row(offsets), row(offsets) >= 0, width, verb == "write")
         key = "load" if verb == "read" else "store"
-        found = entry.counters[f"shared_{key}_wavefronts"] - (0 if verb == "read" else fill)
+        found = entry[f"shared_{key}_wavefronts"] - (0 if verb == "read" else fill)
         if found != expected.moved:
             wrong.append((verb, width, name, found, expected.moved))
     assert wrong == []
