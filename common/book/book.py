@@ -185,7 +185,7 @@ def _up(here: Path, path: Path) -> str:
 
 def _tree(head: str, lines: str) -> str:
     """A hidden table of contents, which makes the navigation."""
-    return f"\n```{{toctree}}\n:hidden:\n:glob:\n{head}\n{lines}\n```\n"
+    return f"\n```{{toctree}}\n:hidden:\n:glob:\n{head}\n{lines}\n```\n" if lines else ""
 
 
 def _code_page(path: Path, root: Path, traced: Mapping[str, Kept]) -> str:

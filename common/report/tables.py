@@ -180,8 +180,7 @@ def compilers(record: Record, code: MachineCode) -> Table:
     others = successor.load(records.RESULTS)
     if others is None or not code.steps:
         raise UnmeasuredError(str(successor.FILE))
-    rows: list[dict[str, str]] = []
-    reasons: dict[str, list[str]] = {}
+    rows = list[dict[str, str]]()
 
     def each(value: float | None) -> str:
         return "–" if value is None else summaries.shown(value)
@@ -189,8 +188,7 @@ def compilers(record: Record, code: MachineCode) -> Table:
     for name, one in others.steps.items():
         pair = records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)
         both = [(kernel, kernel.occupancy) for kernel in pair if kernel and kernel.occupancy]
-        if len(both) < len(pair):
-            reasons.setdefault(one.reason, []).append(f"`{name}`")
+        if len(both) < len(pair):  # the successor does not compile it
             continue
         loops = [HotLoop.recorded(kernel) for kernel, _ in both]
         timed = record.data.compilers.get(one.preset, {}).get(name)
@@ -207,7 +205,6 @@ def compilers(record: Record, code: MachineCode) -> Table:
         "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
         f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
     )
-    note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
     if entries := [entry for steps in record.data.compilers.values() for entry in steps.values()]:
         versions = f"numba-cuda {record.run_of(entries[0]).packages['numba-cuda']} and {entries[0].successor}"
         note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"

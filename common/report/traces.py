@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -382,12 +383,11 @@ def count_both(pairs: Sequence[tuple[Step, Problem]]) -> Iterator[tuple[Step, Pr
     tasks = [messages.Launch(**messages.at(step, problem)) for step, problem in pairs]
     launched = measuring.profiled(tasks, tools.COUNTED)
     for (step, problem), (result, launches), traced in zip(pairs, launched, traced_counts(pairs), strict=True):
-        kernels: dict[str, dict[str, float]] = {}
+        kernels: dict[str, Any] = {}
         for name, launch in zip(result.launched, launches, strict=True):
             products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
-            sums = kernels.setdefault(name, {})
-            for key, value in {**launch.counters, "ffma_threads": products}.items():
-                sums[key] = sums.get(key, 0) + (value or 0)
+            counts = {**launch.counters, "ffma_threads": products}
+            kernels.setdefault(name, Counter()).update({key: value or 0 for key, value in counts.items()})
         found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
         code = asdict(sources.provenance(step.path))
         yield step, problem, Agreement(**code, shape=problem.shape(), kernels=found)
