@@ -226,8 +226,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     down, across = varied[: len(varied) // 2], varied[len(varied) // 2 :]
 
     def place(tile: Tile) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        row, column = ([int(tile[key]) for key in keys] for keys in (down, across))
-        return tuple(row), tuple(column)
+        return tuple(int(tile[key]) for key in down), tuple(int(tile[key]) for key in across)
 
     times = {place(point.tile): point.median_ms for point in points}
     rows, columns = (sorted({one[axis] for one in times}) for axis in (0, 1))

@@ -25,13 +25,9 @@ from common.report import figures
 from common.report.figures import presets_in
 from common.report.table import OLDER, Cell, Table, titled
 from common.run.messages import Outcome, Tile
+from common.timing import peers
 from common.timing.ceilings import Ceilings
 
-PEERS = {
-    "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
-    "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
-    "fp8gemm": "cuBLAS FP8", "bfgemm": "cuBLAS BF16", "iconv3d": "cuDNN FP16",
-}  # fmt: skip
 HEADER = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
 OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
 
@@ -110,19 +106,20 @@ def across_presets(record: Record, *words: str) -> Table:
     presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
-    peers = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
-    shown = [*names, *sorted(name for name in peers if not records.rounds_operands(name))]
-    rows = []
-    for name, above in zip(shown, ["", *names, *[""] * len(peers)], strict=False):
-        cells = [f"*{name}*" if name in peers else f"`{name}`"]
+    libraries = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
+    shown = [*names, *sorted(name for name in libraries if not records.rounds_operands(name))]
+    rows, above = [], ""
+    for name in shown:
+        cells = [f"*{name}*" if name in libraries else f"`{name}`"]
         for preset in presets:
             timed = {step: row.timing.median_ms for step in names if (row := record.row(preset, step))}
-            before = min(timed, key=timed.__getitem__, default="") if name in peers else above
+            before = min(timed, key=timed.__getitem__, default="") if name in libraries else above
             older = current.older(record.row(preset, name), name)
             cells.append(aged(figures.time(record, preset, name) or "", older))
             cells.append(figures.speed_up(record, preset, before, name) or "")
             cells.append(figures.share(record, preset, name) or "")
         rows.append(cells)
+        above = name
     rows.append(["*floor*", *(cell for p in presets for cell in (figures.floor(record, p) or "", "", "100"))])
     header = ["step", *(title for p in presets for title in (f"`{p}`, ms", "times as fast", "% of floor"))]
     note = "*Times as fast*: as the line above, and a library as the fastest step here."
@@ -131,10 +128,9 @@ def across_presets(record: Record, *words: str) -> Table:
 
 def across_layers(record: Record, step: str) -> Table:
     """A 3D convolution's step on each layer that it is timed on, beside the library."""
-    found = catalog.find(step)
-    library = PEERS[found.ladder]
+    found, short, rows = catalog.find(step), "cuDNN", []
     presets = [one for one in problems.timed_presets(found.ladder) if one in catalog.presets(found)]
-    short, rows = library.split()[0], []
+    library = f"{short} {peers.precisions(problems.FIRST[found.ladder])[0]}"
     for preset in presets:
         mine, theirs = record.row(preset, step), record.row(preset, library)
         known = mine or theirs
@@ -368,20 +364,17 @@ def checks(outcomes: list[Outcome]) -> Table:
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
     """Times and rates of one preset's right outcomes; those of the ``slow`` steps have their clock behind them."""
-    preset, size = str(outcomes[0].preset), outcomes[0].problem
-    record, rows, clocks = records.nothing(), dict[str, Row](), dict[str, str]()
+    preset, record, clocks = str(outcomes[0].preset), records.nothing(), dict[str, str]()
     record.data.ceilings = entries.Ceilings(**asdict(ceilings))
+    rows = record.data.rows[preset] = dict[str, Row]()
     for one in outcomes:
         if one.status == "right":
-            precision = None if one.step.precision == catalog.PRECISIONS[0] else one.step.precision
             rows[one.step.name] = StepRow(
                 source="", shape=one.problem.shape(), timing=one.time, prepare_ms=one.prepare_ms or None,
-                workspace_bytes=0, precision=precision, beside=one.beside,
+                workspace_bytes=0, precision=one.step.precision, beside=one.beside,
             )  # fmt: skip
             clocks[f"`{one.step.name}`"] = f" (at {one.time.sm_mhz} MHz)" if one.step.name in slow else ""
-    if rows:
-        record.data.rows[preset] = rows
-        size = record.usual(preset)
+    size = record.usual(preset) if rows else outcomes[0].problem
     steps = [step for step in catalog.everything() if step.ladder == outcomes[0].step.ladder]
     found = rows_of(record, preset, steps)
     body = [[name, f"{ms}{clocks.get(str(name), '')}", *others] for name, ms, *others in found.rows]
