@@ -60,9 +60,8 @@ def speedups(record: Record, preset: str) -> Figure:
     Steps that ran the same layer channels-last follow in another colour."""
     own, layer = _step_rows(record, preset), problems.CHANNELS_LAST.get(preset, "")
     size, known = record.usual(preset).flops, signs()
-    twins = [(name, row) for name, row in _step_rows(record, layer) if record.problem(layer, row).flops == size]
-    rows = own + [(f"{name} (NHWC)", row) for name, row in twins]
-    older = [current.older(row, name) for name, row in own + twins]
+    twins = [(f"{n} (NHWC)", row) for n, row in _step_rows(record, layer) if record.problem(layer, row).flops == size]
+    rows, ticks = own + twins, [*(signed(name, row) for name, row in own), *(name for name, _ in twins)]
     gains, spread, one_ms, said = _gains(record, preset, rows)
     lines = list[tuple[str, float, str, Any]]()  # of the libraries and floors
     for name, row in sorted(record.usual_rows(preset).items()):
@@ -71,7 +70,7 @@ def speedups(record: Record, preset: str) -> Figure:
             lines.append((figures.spoken(name, row), row.timing.median_ms, *look))
     for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
         lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
-    label = labelled(f"{said} (logarithmic)", (name for name, _ in rows), any(older))
+    label = labelled(f"{said} (logarithmic)", ticks)
     figure, axes = canvas.new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * ("\n" in label))
     places = np.arange(len(rows))
     colours = [SIGN_COLOURS.get(known.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * len(twins)
@@ -88,7 +87,7 @@ def speedups(record: Record, preset: str) -> Figure:
     for name, ms, colour, style in lines:
         name = f"{name}: {figures.milliseconds(ms)} ms"
         axes.axvline(one_ms / ms, color=colour, linestyle=style, linewidth=2, label=name, zorder=3)
-    axes.set_yticks(places, [signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
+    axes.set_yticks(places, ticks)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     most = max([*gains, *(one_ms / ms for _, ms, _, _ in lines)])
     canvas.log_scale(axes, "x", min(0.8, 0.7 * min(gains)), most * 1.25)
@@ -139,14 +138,15 @@ def useful(code: MachineCode, ladder: str) -> Figure:
             start += count / hot.total
         text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
         axes.annotate(text, (1.0, place), fontweight="bold", **_BESIDE)
-    axes.set_yticks(range(len(found)), [signed(name) for name in found])
+    ticks = [signed(name) for name in found]
+    axes.set_yticks(range(len(found)), ticks)
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     said = "instructions of the innermost multiply loop; those that multiply and add are useful"
-    axes.set_xlabel(labelled(said, found))
+    axes.set_xlabel(labelled(said, ticks))
     architecture = records.code_kernels(code, next(iter(found)))[0].architecture
     source = f"compute capability {architecture}; {figures.versions(code.tools)}"
     canvas.headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
@@ -160,18 +160,19 @@ def roofline(record: Record, ladder: str) -> Figure:
     figure, axes = canvas.new_figure(9.6, 6.0)
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=True))
-    points, older = list[tuple[float, float]](), set[str]()
+    points, older = list[tuple[float, float]](), dict[str, Row]()
     for marker, preset in zip(MARKERS, presets, strict=False):
         for name, row in _step_rows(record, preset):
             if derived := record.derive(preset, row):
                 points.append((record.problem(preset, row).intensity, derived.gflops))
                 look = {"marker": marker, "color": colours[name], "markersize": 9, "markeredgecolor": INK}
                 axes.plot(*points[-1], **look, markeredgewidth=0.7, linestyle="none", zorder=4)
-                older |= {name} if current.older(row, name) else set()
+                older |= {name: row} if current.older(row, name) else {}
         if record.rows(preset):
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
-    for name in names:
-        axes.plot([], [], color=colours[name], linewidth=6, label=signed(name, name in older))
+    ticks = [signed(name, older.get(name)) for name in names]
+    for name, tick in zip(names, ticks, strict=True):
+        axes.plot([], [], color=colours[name], linewidth=6, label=tick)
     problem = problems.preset(presets[0])
     roofs = {said: peak for said, one in _ROOFS.items() if (peak := measured.peak(record.ceilings, problem, one))}
     shown = [x for x, _ in points] + [peak / bandwidth for peak in roofs.values()]
@@ -186,7 +187,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     canvas.log_scale(axes, "x", low, high)
     canvas.log_scale(axes, "y", min([low * bandwidth, *(y for _, y in points)]) / 2, max(roofs.values()) * 2)
     canvas.gridded(axes)
-    axes.set_xlabel(labelled("arithmetic intensity, FLOP per byte of least traffic", names, bool(older)))
+    axes.set_xlabel(labelled("arithmetic intensity, FLOP per byte of least traffic", ticks))
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     date = record.run_of(record.ceilings).date
@@ -255,13 +256,11 @@ def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
     return [(step.name, found[step.name]) for step in catalog.steps() if step.name in found]
 
 
-def signed(name: str, older: bool = False) -> str:
+def signed(name: str, entry: Row | None = None) -> str:
     """A step's name as a chart shows it: with its sign, if it multiplies on tensor cores, and with that of age."""
-    return " ".join([name, *filter(None, [signs().get(name), OLDER if older else ""])])
+    return " ".join(filter(None, [name, signs().get(name), OLDER if current.older(entry, name) else ""]))
 
 
-def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
-    """An axis's label, and below it what the signs of these steps mean, and that of age if one is ``older``."""
-    known = signs()
-    used = {known.get(name, "") for name in names} | ({OLDER} if older else set())
-    return "\n".join([label, *explained(used)])
+def labelled(label: str, names: Iterable[str]) -> str:
+    """An axis's label, and below it what the signs behind these names mean."""
+    return "\n".join([label, *explained({word for name in names for word in name.split()})])

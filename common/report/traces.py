@@ -26,7 +26,7 @@ from common.records.entries import Agreement, Counted
 from common.records.records import Record
 from common.report import tables
 from common.report.figures import kind
-from common.report.table import Cell, Table, titled
+from common.report.table import Cell, Table
 from common.run import messages
 from common.timing import measuring, tools
 from common.timing.tools import Counts
@@ -224,19 +224,16 @@ def traced(kernel: TracedKernel) -> list[Table]:
     title = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
     found = list[Table]()
     for space, unit in UNITS.items():
-        accesses, rows = kernel.select(space), list[dict[str, Cell]]()
+        header = ["line", "access", "bits", "requests", f"{unit.split()[0]} each", "ideal", "efficiency", "source"]
+        accesses, rows = kernel.select(space), list[list[Cell]]()
         for one in accesses:
-            what = {
-                "line": str(one.line),
-                "access": f"{_VERBS.get(one.op, one.op)} {one.array}",
-                "bits": str(one.bits),
-            }
-            rows.append({**what, **_sums([one], unit), "source": Text(one.text)})
+            access = f"{_VERBS.get(one.op, one.op)} {one.array}"
+            rows.append([str(one.line), access, str(one.bits), *_sums([one]), Text(one.text)])
         if len(accesses) > 1:
-            rows.append({"access": "total", **_sums(accesses, unit)})
+            rows.append(["", "total", "", *_sums(accesses), ""])
         if accesses:
             said = f"{title}{space} memory, in {unit}"
-            found.append(titled(rows, title=said, left=["access", "source"], optional=["source"]))
+            found.append(Table(header, rows, "", said, ["access", "source"], ["source"]))
             title = ""
     keys = ("loads", "loaded_values", "stores", "stored_values")
     each = [
@@ -248,14 +245,13 @@ def traced(kernel: TracedKernel) -> list[Table]:
     return [*found, Table(header, each, title="for each multiply-add of a thread")] if each else found
 
 
-def _sums(accesses: list[TracedAccess], unit: str) -> dict[str, Cell]:
+def _sums(accesses: list[TracedAccess]) -> list[Cell]:
     """No request reaches memory if all are out of bounds."""
     requests, moved, ideal = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
     share = ideal / moved if moved else 1.0
     style = "default" if share > 0.99 else "yellow" if share > 0.5 else "red"
     each, least = (f"{value / max(requests, 1):.2f}" for value in (moved, ideal))
-    efficiency = Text(f"{100 * share:.0f}%", style=style)
-    return {"requests": f"{requests:,}", f"{unit.split()[0]} each": each, "ideal": least, "efficiency": efficiency}
+    return [f"{requests:,}", each, least, Text(f"{100 * share:.0f}%", style=style)]
 
 
 def summary(kernel: TracedKernel) -> str:
