@@ -209,7 +209,7 @@ def _code_page(path: Path, root: Path, traced: Mapping[str, Kept]) -> str:
     return f"{orphan}# {title}\n\n{said}\n\n{fence}{_LANGUAGES[path.suffix]}\n{code}\n{fence}\n"
 
 
-# --- a trace as a page: source, cost of each line, lanes of each request; above them what is moved, in sentences ---
+# --- a trace as a page: source, cost of each line, lanes of each request; above them what is loaded ---
 
 _FEW = 1e-4  # fewer loads for a multiply-add are an engine's, which moves whole tiles
 _OF_THE_TEXT = (
@@ -221,20 +221,16 @@ _PARTS = "explore.css", "page.html", "elements.js", "explore.js"
 _THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
 
 
-Shown = tuple[str, Kept]
-"""A trace as it is shown: the step's name, or that of the file in its place; what was kept of the trace."""
-
-
-def sentence(shown: Shown) -> str:
+def sentence(name: str, trace: Kept) -> str:
     """What a step's main kernel loads for each multiply-add; empty where it has none."""
-    name, trace = shown
     loads = trace["kernels"][trace["main"]]["loads"].items()
     said = ", ".join(f"{each:.3g} from {space} memory" for space, each in loads if each >= _FEW)
     return said and f"Load instructions of {name} for each multiply-add: {said}."
 
 
-def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
-    """The page of one step, or of two side by side, in one file. ``links``: addresses with their words, above it."""
+def page(steps: Sequence[tuple[str, Kept]], links: Sequence[tuple[str, str]] = ()) -> str:
+    """The page of one step, or of two side by side, in one file: of each its name, or that of the file in its place,
+    and its trace. ``links``: addresses with their words, above it."""
     title = html.escape(" and ".join(name for name, _ in steps))
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
     style, template, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in _PARTS)
@@ -252,7 +248,7 @@ def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
         if faults:
             faults.insert(0, f"{name} is wrong: {len(faults)} fault{'s' * (len(faults) != 1)}.")
         above += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in faults)
-        above += f"<p>{html.escape(sentence((name, trace)))}</p>"
+        above += f"<p>{html.escape(said)}</p>" if (said := sentence(name, trace)) else ""
     data = msgspec.json.encode(told).decode().replace("</", "<\\/")
     return Template(template).substitute(
         title=title,

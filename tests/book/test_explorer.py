@@ -53,7 +53,7 @@ def test_one_file_without_links():
 
 
 def test_a_pair_says_why_one_is_slower():
-    said = [book.sentence(one) for one in shown(*PAIR)]
+    said = [book.sentence(*one) for one in shown(*PAIR)]
     assert said[0].startswith("Load instructions of gemm_shared_tile for each multiply-add: ")
     assert [re.search(r"([\d.]+) from shared memory", text)[1] for text in said] == ["2", "0.0625"]
     assert all(sentence in book.page(shown(*PAIR)) for sentence in said)
