@@ -176,27 +176,21 @@ def compilers(record: Record, code: MachineCode) -> Table:
     others = successor.load(records.RESULTS)
     if others is None or not code.steps:
         raise UnmeasuredError(str(successor.FILE))
-    rows = list[dict[str, str]]()
-
-    def each(value: float | None) -> str:
-        return "–" if value is None else summaries.shown(value)
-
+    rows = []
     for name, one in others.steps.items():
-        pair = records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)
-        both = [(kernel, kernel.occupancy) for kernel in pair if kernel and kernel.occupancy]
-        if len(both) < len(pair):  # the successor does not compile it
-            continue
-        loops = [HotLoop.recorded(kernel) for kernel, _ in both]
+        both = list[list[str]]()
+        for kernel in (records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)):
+            if kernel and kernel.occupancy:
+                loop = HotLoop.recorded(kernel)
+                counts = loop.per_multiply_add(), loop.per_multiply_add(loop.count("IMAD"))
+                each = ("–" if count is None else summaries.shown(count) for count in counts)
+                both.append([str(kernel.registers), f"{kernel.occupancy.fraction:.0%}", *each])
         timed = record.data.compilers.get(one.preset, {}).get(name)
         times = (timed.times.first, timed.times.second) if timed else ()
-        rows.append({
-            "step": f"`{name}`",
-            "registers": " → ".join(str(kernel.registers) for kernel, _ in both),
-            "occupancy": " → ".join(f"{fits.fraction:.0%}" for _, fits in both),
-            "instructions per multiply-add": " → ".join(each(loop.per_multiply_add()) for loop in loops),
-            "of these `IMAD`": " → ".join(each(loop.per_multiply_add(loop.count("IMAD"))) for loop in loops),
-            f"ms on {record.gpu_name}": " → ".join(figures.milliseconds(time.median_ms) for time in times),
-        })  # fmt: skip
+        said = " → ".join(figures.milliseconds(time.median_ms) for time in times)
+        if len(both) == 2:  # else the successor does not compile it
+            rows.append([f"`{name}`", *map(" → ".join, zip(*both, strict=True)), said])
+    header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
     note = (
         "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
         f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
@@ -205,7 +199,7 @@ def compilers(record: Record, code: MachineCode) -> Table:
         versions = f"numba-cuda {record.run_of(entries[0]).packages['numba-cuda']} and {entries[0].successor}"
         note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
         note += f" {machine(record, entries)}."
-    return titled(rows, note)
+    return Table([*header, f"ms on {record.gpu_name}"], rows, note)
 
 
 # --- counters, gains and what limits ---
