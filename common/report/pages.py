@@ -54,8 +54,12 @@ def rendered(text: str, record: Record | None, code: MachineCode) -> str:
             if opening == "=":
                 found = figures.named(word, known, code, words)
                 said = "?" if found is None else str(found)
+            elif opening == " table:":
+                said = _written(word, words, known, code) + "\n"
             else:
-                said = _exercise(word) if "exercise" in opening else _written(word, words, known, code) + "\n"
+                one = exercises.find(word)
+                how = f"{', '.join(_told(one)[:2])}: {one.title}. `python -m common grade {one.number}`"
+                said = f"> Exercise {how}\n"
         except ValueError as error:
             raise ValueError(f"{match[1].strip()}: {error}") from None
         return f"{match[1]}{said}{match[5]}"
@@ -79,8 +83,7 @@ def _written(word: str, words: Sequence[str], record: Record, code: MachineCode)
 
 def table(word: str, record: Record, *words: str, code: MachineCode | None = None) -> Table:
     """The table of a kind that a page names so; raises UnmeasuredError where there is nothing to show."""
-    found: Table = figures.named(word, record, code or MachineCode(), words, tables.TABLES)
-    return found
+    return cast("Table", figures.named(word, record, code or MachineCode(), words, tables.TABLES))
 
 
 @kind("exercises", tables.TABLES)
@@ -88,12 +91,6 @@ def hard_exercises(lesson: str) -> Table:
     """The harder ones, which no section has, each with its number, file, kind and what is asked for."""
     found = [_told(one) for one in exercises.everything() if one.lesson == lesson and one.hard]
     return Table(["exercise", "kind", "what"], found, left=["exercise", "kind", "what"])
-
-
-def _exercise(name: str) -> str:
-    """What stands at the end of a section; raises ValueError at an exercise that is unknown."""
-    one = exercises.find(name)
-    return f"> Exercise {', '.join(_told(one)[:2])}: {one.title}. `python -m common grade {one.number}`\n"
 
 
 def _told(one: exercises.Exercise) -> list[str]:
@@ -222,7 +219,8 @@ def written(what: str, name: str, ladder: str) -> list[str]:
         for script in () if ladder else sorted(catalog.LESSONS.glob(_CHARTS)):
             found += catalog.load_file(script).draw_card(record, folder)
     elif what == "lesson":
-        found = canvas.save_all(Path(name).parent, *catalog.load_file(Path(name)).PICTURES)
+        pictures = catalog.load_file(Path(name)).PICTURES
+        found = [canvas.save(picture(), Path(name).with_name(picture.__name__)) for picture in pictures]
     elif what == "trace":
         found = [traces.write(catalog.find(name))]
     else:
