@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 import html
 import io
-import math
 import os
 import re
 import shutil
@@ -22,20 +21,47 @@ import msgspec
 from common.catalog import catalog
 from common.catalog.catalog import Step
 from common.report import traces
-from common.report.traces import UNITS, Kept
+from common.report.traces import Kept
 
 STATIC = Path(__file__).parent / "static"
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "results/*.md")
 PICTURES = (".png", ".svg", ".jpg")
-CODE = (".py", ".toml", ".json", ".txt")
 EXPLORE = "explore"  # the folder of traces
-_LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
+_LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".txt": "text"}  # of files that get a page
+_NAVIGATION = {  # of the first page: the pages below each heading
+    "Lessons": "lessons/*/index",
+    "To look up": "lessons/*\nexplore/index",
+    "Records": "results/*",
+    "The project": "*",
+}
 # fenced code, which stays as it is, or a link
 _PART = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,}).*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
     r"|(?<!\\)(?P<image>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s]+)\)",
     re.MULTILINE | re.DOTALL,
 )
+_SETTINGS = {
+    "project": "GPU kernels in Python, one optimisation at a time",
+    "extensions": ["myst_parser", "common.book.book"],
+    "html_theme": "furo",
+    "html_title": "GPU kernels in Python",
+    "html_static_path": [str(STATIC)],
+    "html_js_files": ["elements.js", "book.js"],
+    "html_css_files": ["book.css"],
+    "html_show_sphinx": False,
+    "html_show_copyright": False,
+    "html_copy_source": False,
+    "html_show_sourcelink": False,
+    "html_show_search_summary": False,  # from disk a page may not read another
+    "html_permalinks_icon": "#",
+    "myst_heading_anchors": 4,
+    "myst_enable_extensions": ["dollarmath"],
+    "myst_disable_syntax": ["myst_line_comment", "myst_block_break"],  # a line may begin with %
+    "pygments_style": "a11y-high-contrast-light",
+    "highlight_language": "none",
+    "suppress_warnings": ["myst.header", "myst.xref_missing"],  # tests look at all links
+    "nitpicky": True,
+}
 
 
 class BookError(RuntimeError):
@@ -48,18 +74,13 @@ def build(to: Path, work: Path) -> int:
     from sphinx.application import Sphinx
     from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-    source = work / "source"
-    if source.exists():
-        shutil.rmtree(source)
-    traced = traces.fitting()
+    source, traced = work / "source", traces.fitting()
+    shutil.rmtree(source, ignore_errors=True)
     stage(source, catalog.ROOT, traced)
-    said, warned = io.StringIO(), io.StringIO()
+    said, warned, trees = io.StringIO(), io.StringIO(), str(work / "doctrees")
     gc.set_threshold(100_000, 50, 50)  # the trees of all pages live until the end
     with patch_docutils(), docutils_namespace():
-        app = Sphinx(
-            str(source), None, str(to), str(work / "doctrees"), "html", _settings(), said,
-            warned, freshenv=False, parallel=2,
-        )  # fmt: skip
+        app = Sphinx(str(source), None, str(to), trees, "html", _SETTINGS, said, warned, parallel=2)
         app.build()
     if warned.getvalue():
         raise BookError(warned.getvalue().strip())
@@ -67,33 +88,20 @@ def build(to: Path, work: Path) -> int:
     return len(app.env.found_docs)
 
 
-def _settings() -> dict[str, object]:
-    paths = {step.name: path.relative_to(catalog.ROOT).with_suffix(".code") for path, step in steps().items()}
-    return {
-        "project": "GPU kernels in Python, one optimisation at a time",
-        "author": "",
-        "extensions": ["myst_parser", "common.book.book"],
-        "source_suffix": {".md": "markdown"},
-        "html_theme": "furo",
-        "html_title": "GPU kernels in Python",
-        "html_static_path": [str(STATIC)],
-        "html_js_files": ["elements.js", "book.js"],
-        "html_css_files": ["book.css"],
-        "html_show_sphinx": False,
-        "html_show_copyright": False,
-        "html_copy_source": False,
-        "html_show_sourcelink": False,
-        "html_show_search_summary": False,  # from disk a page may not read another
-        "html_permalinks_icon": "#",
-        "myst_heading_anchors": 4,
-        "myst_enable_extensions": ["dollarmath"],
-        "myst_disable_syntax": ["myst_line_comment", "myst_block_break"],  # a line may begin with %
-        "pygments_style": "a11y-high-contrast-light",
-        "highlight_language": "none",
-        "suppress_warnings": ["myst.header", "myst.xref_missing"],  # tests look at all links
-        "nitpicky": True,
-        "workbook_steps": {name: path.as_posix() for name, path in paths.items()},
-    }
+def setup(app: Any) -> dict[str, bool]:
+    """What Sphinx calls."""
+    code = {step.name: path.relative_to(catalog.ROOT) for path, step in steps().items()}
+    places = {name: path.with_suffix(".code").as_posix() for name, path in code.items()}
+    app.add_config_value("workbook_steps", places, "env")
+    app.connect("html-page-context", _levels, priority=900)  # after the theme's
+    app.connect("doctree-resolved", _mentions)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _levels(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """The theme's headings in the navigation are told without their level."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace(' role="heading"', ' role="heading" aria-level="2"')
 
 
 def _mentions(app: Any, document: Any, here: str) -> None:
@@ -110,25 +118,11 @@ def _mentions(app: Any, document: Any, here: str) -> None:
             literal.replace_self(nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri))
 
 
-def _levels(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """The theme's headings in the navigation are told without their level."""
-    tree = context.get("furo_navigation_tree", "")
-    context["furo_navigation_tree"] = tree.replace(' role="heading"', ' role="heading" aria-level="2"')
-
-
-def setup(app: Any) -> dict[str, bool]:
-    """What Sphinx calls."""
-    app.add_config_value("workbook_steps", {}, "env")
-    app.connect("html-page-context", _levels, priority=900)  # after the theme's
-    app.connect("doctree-resolved", _mentions)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
 # --- what it is built from ---
 
 
 @lru_cache
-def steps() -> dict[Path, catalog.Step]:
+def steps() -> dict[Path, Step]:
     """All steps and experiments by path."""
     return {step.path: step for step in catalog.everything()}
 
@@ -136,95 +130,67 @@ def steps() -> dict[Path, catalog.Step]:
 def stage(to: Path, root: Path = catalog.ROOT, traced: Mapping[str, Kept] | None = None) -> None:
     """Write all sources of the book under ``to``, those of steps with the way to their traces. Raises ValueError for
     a link that leads nowhere, with page and line."""
-    pages = sorted(path for pattern in PAGES for path in root.glob(pattern))
-    wanted: set[Path] = {path.relative_to(root) for path in steps()}
-    texts = {_place(path.relative_to(root)): _turned(path, root, wanted) for path in pages}
-    if traced:
-        texts[Path(EXPLORE, "index.md")] = index(traced)
-    for place, contents in _contents(sorted(texts)).items():
-        texts[place] += contents
-    for path in wanted:
-        texts[_code_place(path)] = _code_page(path, root, traced or {})
-    for place, text in texts.items():
-        (to / place).parent.mkdir(parents=True, exist_ok=True)
-        (to / place).write_text(text, encoding="utf-8")
+    pages = sorted(path.relative_to(root) for pattern in PAGES for path in root.glob(pattern))
+    code = {path.relative_to(root) for path in steps()}  # and files that pages lead to
+    texts = {_place(page): _turned(page, root, code) for page in pages}
+    texts[Path(EXPLORE, "index.md")] = index(traced or {})
+    texts[Path("index.md")] += "".join(_tree(f":caption: {head}\n", lines) for head, lines in _NAVIGATION.items())
+    for place in [place for place in texts if place.match("lessons/*/index.md")]:
+        inner = [one for one in texts if one.is_relative_to(place.parent) and one != place]
+        own = (step.path.relative_to(root) for step in steps().values() if not step.experiment)
+        inner += [_place(path) for path in own if path.parent == place.parent]
+        texts[place] += _tree("", "\n".join(_up(place.parent, one.with_suffix("")) for one in inner))
+    texts |= {_place(path): _code_page(path, root, traced or {}) for path in code}
+    files = {place: text.encode() for place, text in texts.items()}
     for path in (*root.glob("lessons/*/figures/**/*"), *root.glob("results/charts/**/*")):
         if path.suffix in PICTURES:
-            target = to / path.relative_to(root)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+            files[path.relative_to(root)] = path.read_bytes()
+    for place, data in files.items():
+        (to / place).parent.mkdir(parents=True, exist_ok=True)
+        (to / place).write_bytes(data)
 
 
-def _place(page: Path) -> Path:
-    """Where a page of the checkout goes."""
-    return page.with_name("index.md") if page.name == "README.md" else page.with_suffix(".md")
-
-
-def _code_place(path: Path) -> Path:
+def _place(path: Path) -> Path:
+    """Where a page of the checkout goes, or that of a file of code."""
+    if path.suffix == ".md":
+        return path.with_name("index.md") if path.name == "README.md" else path
     return path.with_suffix(".code.md") if path.suffix == ".py" else path.with_name(f"{path.name}.code.md")
 
 
-def _turned(page: Path, root: Path, wanted: set[Path]) -> str:
-    """The page's text with its links turned; ``wanted`` gets the files of code that they lead to."""
-    here = _place(page.relative_to(root)).parent
+def _turned(page: Path, root: Path, code: set[Path]) -> str:
+    """The page's text with its links turned; ``code`` gets the files of code that they lead to."""
 
     def turned(match: re.Match[str]) -> str:
-        image, words, target = match["image"], match["words"], match["target"]
-        if match["fence"] or "://" in target or target.startswith(("#", "mailto:")):
+        name, _, anchor = (match["target"] or "").partition("#")
+        if match["fence"] or not name or re.search("://|^mailto:", name):
             return match[0]
-        name, _, anchor = target.partition("#")
-        path = Path(os.path.normpath(page.parent / name))
+        path = Path(os.path.normpath(root / page.parent / name))
         if not path.exists() or not path.is_relative_to(root):
             line = match.string.count("\n", 0, match.start()) + 1
-            raise ValueError(f"{page.relative_to(root)}:{line}: link to {target!r}: there is no such file")
-        path = path.relative_to(root)
-        if path.suffix in CODE and not image:
-            wanted.add(path)
-            path = _code_place(path)
-        elif path.suffix not in PICTURES:
-            path = path / "README.md" if (root / path).is_dir() else path
-            if path.suffix != ".md" or not (root / path).exists():
-                return words  # a notebook, or a folder without a page: named, not linked
-            path = _place(path)
-        return f"{image}[{words}]({_up(here, path)}{'#' + anchor if anchor else ''})"
+            raise ValueError(f"{page}:{line}: link to {match['target']!r}: there is no such file")
+        path = (path / "README.md" if path.is_dir() else path).relative_to(root)
+        if path.suffix in _LANGUAGES and not match["image"]:
+            code.add(path)
+        elif path.suffix not in (*PICTURES, ".md") or not (root / path).exists():
+            return match["words"]  # a notebook, or a folder without a page: named, not linked
+        place = path if path.suffix in PICTURES else _place(path)
+        return f"{match['image']}[{match['words']}]({_up(page.parent, place)}{'#' * bool(anchor)}{anchor})"
 
-    return _PART.sub(turned, page.read_text(encoding="utf-8"))
+    return _PART.sub(turned, (root / page).read_text(encoding="utf-8"))
 
 
 def _up(here: Path, path: Path) -> str:
     return Path(os.path.relpath(path, here)).as_posix()
 
 
-def _contents(places: list[Path]) -> dict[Path, str]:
-    """By page, the hidden tables of contents that make the navigation."""
-    lessons = [place for place in places if place.parts[0] == "lessons" and place.name == "index.md"]
-    others = [one for one in places if one.parts[0] == "lessons" and len(one.parts) == 2 and one.name != "index.md"]
-    tables = {
-        Path("index.md"): _tree("Lessons", lessons)
-        + _tree("To look up", others + [place for place in places if place.parts[0] == EXPLORE])
-        + _tree("Records", [place for place in places if place.parts[0] == "results"])
-        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name != "index.md"])
-    }
-    for index in lessons:
-        inner = [place for place in places if place.is_relative_to(index.parent) and place != index]
-        own = [step.path.relative_to(catalog.ROOT) for step in steps().values() if not step.experiment]
-        code = [_code_place(path) for path in own if path.parent == index.parent]
-        tables[index] = _tree("", [*inner, *code], index.parent)
-    return tables
-
-
-def _tree(caption: str, places: list[Path], here: Path = Path()) -> str:
-    if not places:
-        return ""
-    lines = "\n".join(_up(here, place.with_suffix("")) for place in places)
-    said = f":caption: {caption}\n" if caption else ""
-    return f"\n```{{toctree}}\n:hidden:\n{said}\n{lines}\n```\n"
+def _tree(head: str, lines: str) -> str:
+    """A hidden table of contents, which makes the navigation."""
+    return f"\n```{{toctree}}\n:hidden:\n:glob:\n{head}\n{lines}\n```\n" if lines else ""
 
 
 def _code_page(path: Path, root: Path, traced: Mapping[str, Kept]) -> str:
     """A page that shows a file: what it is, the step that it grew from, and its text in colours."""
-    step = steps().get(root / path)
-    said = f"`{path.as_posix()}`"
+    step, said = steps().get(root / path), f"`{path.as_posix()}`"
     if step:
         lesson = _up(path.parent, Path("lessons") / step.lesson / "index.md")
         said += f", a step of [lesson {step.lesson[:2]}]({lesson})"
@@ -232,20 +198,18 @@ def _code_page(path: Path, root: Path, traced: Mapping[str, Kept]) -> str:
             said += f". It grew from `{grew}`: `make diff TO={step.name}` shows what is new"
         said += "."
         if step.name in traced:
-            up = "../" * len(path.parent.parts) + EXPLORE
+            up = _up(path.parent, Path(EXPLORE))
             said += f'\n\n<a href="{up}/{step.name}.html">What each line costs</a>'
             if other := before(step, traced):
                 said += f'; <a href="{up}/{other}-{step.name}.html">beside {other}</a>'
             said += "."
     orphan = "" if step and not step.experiment else "---\norphan: true\n---\n"
     title = path.stem if path.suffix == ".py" else path.name
-    code = (root / path).read_text(encoding="utf-8")
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", code) or [""]))  # longer than those in it
-    code = f"{fence}{_LANGUAGES.get(path.suffix, 'text')}\n{code.rstrip()}\n{fence}"
-    return f"{orphan}# {title}\n\n{said}\n\n{code}\n"
+    code, fence = (root / path).read_text(encoding="utf-8").rstrip(), "`" * 9  # longer than any in it
+    return f"{orphan}# {title}\n\n{said}\n\n{fence}{_LANGUAGES[path.suffix]}\n{code}\n{fence}\n"
 
 
-# --- a trace as a page: source, cost of each line, lanes of each request; above them what is moved, in sentences ---
+# --- a trace as a page: source, cost of each line, lanes of each request; above them what is loaded ---
 
 _FEW = 1e-4  # fewer loads for a multiply-add are an engine's, which moves whole tiles
 _OF_THE_TEXT = (
@@ -257,48 +221,20 @@ _PARTS = "explore.css", "page.html", "elements.js", "explore.js"
 _THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
 
 
-Shown = tuple[str, Kept]
-"""A trace as it is shown: the step's name, or that of the file in its place; what was kept of the trace."""
+def sentence(name: str, trace: Kept) -> str:
+    """What a step's main kernel loads for each multiply-add; empty where it has none."""
+    loads = trace["kernels"][trace["main"]]["loads"].items()
+    said = ", ".join(f"{each:.3g} from {space} memory" for space, each in loads if each >= _FEW)
+    return said and f"Load instructions of {name} for each multiply-add: {said}."
 
 
-def moved(kernel: Kept, space: str) -> int:
-    """Sectors or wavefronts of all accesses of a kernel to one memory."""
-    return sum(access["moved"] for access in kernel["accesses"] if access["space"] == space)
-
-
-def sentences(shown: Shown) -> str:
-    """What a step moves for a thousand multiply-adds of its main kernel, each block of a grid taken as the traced
-    one; without multiply-adds, what a block moves."""
-    name, trace = shown
-    kernels, main = trace["kernels"], trace["kernels"][trace["main"]]
-    blocks = [math.prod(kernel["grid"]) / kernel["blocks"] for kernel in kernels]
-    parts = []
-    for space in ("shared", "global", "constant"):
-        count: float = moved(main, space)
-        if main["fma"]:
-            total = sum(moved(kernel, space) * times for kernel, times in zip(kernels, blocks, strict=True))
-            count = 1000 * total / (main["fma"] * blocks[trace["main"]])
-        parts += [f"{number(count)} {UNITS[space].split()[0]} of {space} memory"] * bool(count)
-    said = " and ".join(parts) or "nothing from memory"
-    together = f", its {len(kernels)} kernels together" if len(kernels) > 1 else ""
-    text = f"A thousand multiply-adds of {name} take {said}{together}."
-    if not main["fma"]:
-        text = f"One block of {name}: {said}."
-    loads = [f"{number(each)} from {space} memory" for space, each in main["loads"].items() if each >= _FEW]
-    return text + (f" Load instructions for each multiply-add: {', '.join(loads)}." if loads else "")
-
-
-def number(value: float) -> str:
-    """Three digits, as people read them: 1,234; 64.5; 0.0039; 2."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
-    """The page of one step, or of two side by side, in one file. ``links``: addresses with their words, above it."""
+def page(steps: Sequence[tuple[str, Kept]], links: Sequence[tuple[str, str]] = ()) -> str:
+    """The page of one step, or of two side by side, in one file: of each its name, or that of the file in its place,
+    and its trace. ``links``: addresses with their words, above it."""
     title = html.escape(" and ".join(name for name, _ in steps))
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
     style, template, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in _PARTS)
-    told, faults = [], ""  # what the script reads: name, lines by file, trace
+    told, above = [], ""  # what the script reads: name, lines by file, trace
     for name, trace in steps:
         lines, kernels = {}, []
         for kernel in trace["kernels"]:
@@ -308,17 +244,18 @@ def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
             kernels.append({**kernel, "file": file})
         shown = {"shape": trace["shape"], "kernels": kernels, "main": trace["main"]}
         told.append({"name": name, "sources": lines, "trace": shown})
-        said = [fault["text"] for kernel in kernels for fault in kernel["faults"]]
-        if said:
-            said.insert(0, f"{name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
-        faults += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
+        faults = [fault["text"] for kernel in kernels for fault in kernel["faults"]]
+        if faults:
+            faults.insert(0, f"{name} is wrong: {len(faults)} fault{'s' * (len(faults) != 1)}.")
+        above += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in faults)
+        above += f"<p>{html.escape(said)}</p>" if (said := sentence(name, trace)) else ""
     data = msgspec.json.encode(told).decode().replace("</", "<\\/")
     return Template(template).substitute(
         title=title,
         names=title.replace(" and ", " "),
         head=f"<style>\n{style}</style>{_THEME}",
         nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
-        above=f'<div class="said">{faults}{"".join(f"<p>{html.escape(sentences(one))}</p>" for one in steps)}</div>',
+        above=f'<div class="said">{above}</div>',
         below=f"<p>{_OF_THE_TEXT}</p>",
         foot=f'<script type="application/json" id="trace">{data}</script>\n<script>\n{"".join(scripts)}</script>',
     )
@@ -334,24 +271,21 @@ def before(step: Step, traced: Mapping[str, Kept]) -> str:
 
 def write(to: Path, traced: Mapping[str, Kept]) -> None:
     """Write all pages into the built book."""
-    steps = {step.name: step for step in catalog.steps()}
-    grew_from = {name: before(steps[name], traced) for name in traced}
+    own = {step.name: step for step in catalog.steps() if step.name in traced}
+    pairs = [(one, name) for name in traced if (one := before(own[name], traced))]
     every, folder = ("index.html", "all steps"), to / EXPLORE
     folder.mkdir(exist_ok=True)
+    texts = {}
     for name, trace in traced.items():
-        code = steps[name].path.relative_to(catalog.ROOT).with_suffix(".code.html").as_posix()
+        code = own[name].path.relative_to(catalog.ROOT).with_suffix(".code.html").as_posix()
         links = [(f"../{code}", f"{name} in the book"), every]
-        links += [
-            (f"{one}-{later}.html", f"beside {one if later == name else later}")
-            for later, one in grew_from.items()
-            if one and name in (one, later)
-        ]
-        texts = {name: page([(name, trace)], links)}
-        if other := grew_from[name]:
-            pair = [(other, traced[other]), (name, trace)]
-            texts[f"{other}-{name}"] = page(pair, [(f"{one}.html", one) for one, _ in pair] + [every])
-        for file, text in texts.items():
-            (folder / f"{file}.html").write_text(text, encoding="utf-8")
+        links += [(f"{a}-{b}.html", f"beside {a if b == name else b}") for a, b in pairs if name in (a, b)]
+        texts[name] = page([(name, trace)], links)
+    for pair in pairs:
+        links = [(f"{one}.html", one) for one in pair]
+        texts["-".join(pair)] = page([(one, traced[one]) for one in pair], [*links, every])
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
 
 
 def index(traced: Mapping[str, Kept]) -> str:
@@ -361,13 +295,10 @@ def index(traced: Mapping[str, Kept]) -> str:
         "Under the [microscope](../lessons/microscope/index.md): what each line of a kernel costs, and which lane "
         "asks for what, in one block of every step, traced on a CPU. "
         "From its page, a step can be looked at beside the one that it grew from. "
-        "`python -m common trace STEP --file MINE.py --html OUT.html` makes such a page of your own kernel.\n"
+        "`python -m common trace STEP --file MINE.py --html OUT.html` makes such a page of your own kernel.\n\n"
+        "| step | ladder | what it does |\n| :-- | :-- | :-- |\n"
     )
-    ladder = ""
     for step in (step for step in catalog.steps() if step.name in traced):
-        if step.ladder != ladder:
-            ladder = step.ladder
-            text += f"\n## {ladder}\n\n| step | what it does |\n| :-- | :-- |\n"
         title = step.title.replace("|", "&#124;")
-        text += f'| <a href="{step.name}.html">{step.name}</a> | {title} |\n'
+        text += f'| <a href="{step.name}.html">{step.name}</a> | {step.ladder} | {title} |\n'
     return text

@@ -137,7 +137,7 @@ def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:
     """Count what the tracer counts with the hardware's counters, too."""
     for step, problem, entry in console.progress("trace", traces.count_both(pairs), pairs):
         record.keep("agreement", step.name, {str(problem): entry})
-        console.say().print(traces.agreement({step.name: {str(problem): entry}}, [step]))
+        console.say().print(traces.agreement(record, step.name))
 
 
 def _is_sanitized(record: Record, item: tuple[Step]) -> bool:

@@ -55,11 +55,10 @@ def _agree(options: argparse.Namespace) -> int:
     """Show what the reference card's hardware counted beside what the tracer did, as recorded."""
     arguments.refuse(options, "--agree", "block", "html", "shape", "file")
     steps, record = arguments.chosen(options), records.Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-    found = {step.name: record.data.agreement.get(step.name, {}) for step in steps}
     if options.json:
-        console.print_json(found)
+        console.print_json({step.name: record.data.agreement.get(step.name, {}) for step in steps})
     else:
-        console.say().print(traces.agreement(found, steps))
+        console.say().print(traces.agreement(record, *(step.name for step in steps)))
     return RIGHT
 
 

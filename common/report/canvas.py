@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +53,6 @@ def gridded(axes: Any, axis: str = "both") -> None:
     """Lines at the ticks of one axis, or of both, behind what is drawn."""
     axes.grid(axis=axis, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-
-
-def save_all(folder: Path, *pictures: Callable[[], Figure]) -> list[Path]:
-    """Draw and :func:`save` pictures under the names of their functions."""
-    return [save(picture(), folder / picture.__name__) for picture in pictures]
 
 
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:

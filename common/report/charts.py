@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import matplotlib as mpl
@@ -14,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
 from common.records import records
-from common.records.entries import MachineCode, PeerRow, Row, StepRow
+from common.records.entries import MachineCode, PeerRow, Row
 from common.records.records import Record
 from common.report import canvas, figures
 from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILION, YELLOW
@@ -42,34 +41,27 @@ MIX_COLOURS = {
 }
 
 
-def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
-    """Draw a ladder's charts, of what the record has, in ``folder``; returns the PNG files."""
-    written = []
-    for preset in problems.timed_presets(ladder):
+def drawn(record: Record, ladder: str) -> Iterator[tuple[str, Figure]]:
+    """A ladder's charts, of what the record has, with their names; without one, what ideas were worth."""
+    if not ladder and any(gain for _, _, gain in figures.worths(record)):
+        yield "worth", worth(record)
+    presets = problems.timed_presets(ladder) if ladder else []
+    for preset in presets:
         if _step_rows(record, preset):
-            written.append(canvas.save(speedups(record, preset), folder / preset))
+            yield preset, speedups(record, preset)
         for name in record.data.sweeps.get(preset, {}):
-            written.append(canvas.save(sweep(record, preset, name), folder / f"sweep-{preset}-{name}"))
-    if written and record.ceilings and ladder in figures.ROOFLINES:
-        written.append(canvas.save(roofline(record, ladder), folder / f"roofline-{ladder}"))
-    return written
-
-
-def draw_worth(record: Record, folder: Path) -> list[Path]:
-    """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
-    known = any(gain for _, _, gain in figures.worths(record))
-    return [canvas.save(worth(record), folder / "worth")] if known else []
+            yield f"sweep-{preset}-{name}", sweep(record, preset, name)
+    if record.ceilings and ladder in figures.ROOFLINES and any(_step_rows(record, preset) for preset in presets):
+        yield f"roofline-{ladder}", roofline(record, ladder)
 
 
 def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order, by :func:`_gains`: ms on each, p20 to p80 as error bars; peers and the floor as lines.
     Steps that ran the same layer channels-last follow in another colour."""
     own, layer = _step_rows(record, preset), problems.CHANNELS_LAST.get(preset, "")
-    size, there, known = record.usual(preset).flops, record.rows(layer), signs()
-    twins = [(step.name, there[step.name]) for step in catalog.steps() if step.name in there]
-    twins = [(name, row) for name, row in twins if record.problem(layer, row).flops == size]
-    rows = own + [(f"{name} (NHWC)", row) for name, row in twins]
-    older = [records.older(row, name) for name, row in own + twins]
+    size, known = record.usual(preset).flops, signs()
+    twins = [(name, row) for name, row in _step_rows(record, layer) if record.problem(layer, row).flops == size]
+    rows, ticks = own + twins, [signed(*one) for one in own] + [f"{signed(*one)} (NHWC)" for one in twins]
     gains, spread, one_ms, said = _gains(record, preset, rows)
     lines = list[tuple[str, float, str, Any]]()  # of the libraries and floors
     for name, row in sorted(record.usual_rows(preset).items()):
@@ -78,29 +70,30 @@ def speedups(record: Record, preset: str) -> Figure:
             lines.append((figures.spoken(name, row), row.timing.median_ms, *look))
     for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
         lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
-    explanations = any(name in known for name, _ in rows) + any(older)
-    figure, axes = canvas.new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explanations)
+    label = labelled(f"{said} (logarithmic)", ticks)
+    figure, axes = canvas.new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * ("\n" in label))
     places = np.arange(len(rows))
     colours = [SIGN_COLOURS.get(known.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * len(twins)
     ends = {"ecolor": INK, "capsize": 3, "elinewidth": 1.2}
     axes.barh(places, gains, height=0.62, color=colours, xerr=spread, error_kw=ends)
     for place, gain, (_, row) in zip(places, gains, rows, strict=True):
-        faster = f"{figures.times_as_fast(gain)}×  " if one_ms == rows[0][1].timing.median_ms else ""
-        beside = row.beside if isinstance(row, StepRow) else None
-        in_turn = f"  {beside.ratio:.2f}× {beside.peer}" if beside else ""
-        text = f"{faster}{figures.milliseconds(row.timing.median_ms)} ms{in_turn}"
+        text = f"{figures.milliseconds(row.timing.median_ms)} ms"
+        if one_ms == rows[0][1].timing.median_ms:
+            text = f"{figures.times_as_fast(gain)}×  {text}"
+        if beside := getattr(row, "beside", None):
+            text += f"  {beside.ratio:.2f}× {beside.peer}"
         at = {"xy": (1.0, place), "xycoords": ("axes fraction", "data")}
         axes.annotate(text, **at, fontweight="bold", **_BESIDE)
     for name, ms, colour, style in lines:
-        label = f"{name}: {figures.milliseconds(ms)} ms"
-        axes.axvline(one_ms / ms, color=colour, linestyle=style, linewidth=2, label=label, zorder=3)
-    axes.set_yticks(places, [signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
+        name = f"{name}: {figures.milliseconds(ms)} ms"
+        axes.axvline(one_ms / ms, color=colour, linestyle=style, linewidth=2, label=name, zorder=3)
+    axes.set_yticks(places, ticks)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     most = max([*gains, *(one_ms / ms for _, ms, _, _ in lines)])
     canvas.log_scale(axes, "x", min(0.8, 0.7 * min(gains)), most * 1.25)
     canvas.gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(labelled(f"{said} (logarithmic)", (name for name, _ in rows), any(older)))
+    axes.set_xlabel(label)
     problem, asked = record.problem(preset, rows[0][1]), problems.preset(preset)
     dense = {k: v for k, v in problem.shape().items() if not k.startswith(("stride", "pad", "dilation"))}
     title = f"{preset}: {' '.join(f'{k}={v}' for k, v in dense.items())}"
@@ -115,7 +108,7 @@ def speedups(record: Record, preset: str) -> Figure:
 def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[Any, Any, float, str]:
     """Speeds of the rows, their distances to the p20 and p80, the milliseconds that count as 1, and what they are. A
     library's time of another minute may be of another clock: ratios in turn come first where all rows have one."""
-    besides = [row.beside for _, row in rows if isinstance(row, StepRow) and row.beside]
+    besides = [one for _, row in rows if (one := getattr(row, "beside", None))]
     peers = {one.peer for one in besides}
     library = record.row(preset, peers.pop()) if len(besides) == len(rows) and len(peers) == 1 else None
     if library:
@@ -137,23 +130,23 @@ def useful(code: MachineCode, ladder: str) -> Figure:
     for what, colour in MIX_COLOURS.items():
         axes.barh(0, 0, color=colour, label=what)
     for place, hot in enumerate(found.values()):
-        mix = {what: hot.mix.get(what, 0) for what in MIX_COLOURS}
+        mix, start = {what: hot.mix.get(what, 0) for what in MIX_COLOURS}, 0.0
         mix["other"] += hot.total - sum(mix.values())
-        start = 0.0
         for what, count in mix.items():
             look = {"height": 0.66, "color": MIX_COLOURS[what], "edgecolor": PAPER, "linewidth": 0.6}
             axes.barh(place, count / hot.total, left=start, **look)
             start += count / hot.total
         text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
         axes.annotate(text, (1.0, place), fontweight="bold", **_BESIDE)
-    axes.set_yticks(range(len(found)), [signed(name) for name in found])
+    ticks = [signed(name) for name in found]
+    axes.set_yticks(range(len(found)), ticks)
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     said = "instructions of the innermost multiply loop; those that multiply and add are useful"
-    axes.set_xlabel(labelled(said, found))
+    axes.set_xlabel(labelled(said, ticks))
     architecture = records.code_kernels(code, next(iter(found)))[0].architecture
     source = f"compute capability {architecture}; {figures.versions(code.tools)}"
     canvas.headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
@@ -167,21 +160,21 @@ def roofline(record: Record, ladder: str) -> Figure:
     figure, axes = canvas.new_figure(9.6, 6.0)
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=True))
-    points, older = list[tuple[float, float]](), set[str]()
+    points, older = list[tuple[float, float]](), dict[str, Row]()
     for marker, preset in zip(MARKERS, presets, strict=False):
         for name, row in _step_rows(record, preset):
             if derived := record.derive(preset, row):
                 points.append((record.problem(preset, row).intensity, derived.gflops))
                 look = {"marker": marker, "color": colours[name], "markersize": 9, "markeredgecolor": INK}
                 axes.plot(*points[-1], **look, markeredgewidth=0.7, linestyle="none", zorder=4)
-                older |= {name} if records.older(row, name) else set()
+                older |= {name: row} if records.older(row, name) else {}
         if record.rows(preset):
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
-    for name in names:
-        axes.plot([], [], color=colours[name], linewidth=6, label=signed(name, name in older))
+    ticks = [signed(name, older.get(name)) for name in names]
+    for name, tick in zip(names, ticks, strict=True):
+        axes.plot([], [], color=colours[name], linewidth=6, label=tick)
     problem = problems.preset(presets[0])
-    peaks = {said: measured.peak(record.ceilings, problem, precision) for said, precision in _ROOFS.items()}
-    roofs = {said: peak for said, peak in peaks.items() if peak}
+    roofs = {said: peak for said, one in _ROOFS.items() if (peak := measured.peak(record.ceilings, problem, one))}
     shown = [x for x, _ in points] + [peak / bandwidth for peak in roofs.values()]
     low, high = min(shown) / 3, max(shown) * 4
     for said, peak in roofs.items():
@@ -194,7 +187,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     canvas.log_scale(axes, "x", low, high)
     canvas.log_scale(axes, "y", min([low * bandwidth, *(y for _, y in points)]) / 2, max(roofs.values()) * 2)
     canvas.gridded(axes)
-    axes.set_xlabel(labelled("arithmetic intensity, FLOP per byte of least traffic", names, bool(older)))
+    axes.set_xlabel(labelled("arithmetic intensity, FLOP per byte of least traffic", ticks))
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     date = record.run_of(record.ceilings).date
@@ -212,7 +205,7 @@ def worth(record: Record) -> Figure:
     for place, (step, preset, gain) in enumerate(found):
         axes.barh(place + 0.2, gain.value - 1, left=1, height=0.36, color=VERMILION if gain.shown < 1 else BLUE)
         axes.annotate(f"{step.name}, {preset}", (0, place - 0.25), **at_left, **beside)
-        said = f"{gain.text}×{' a loss' if gain.shown < 1 else ''}"
+        said = f"{gain}×{' a loss' if gain.shown < 1 else ''}"
         axes.annotate(said, (max(1.0, gain.value), place + 0.2), xytext=(4, 0), fontweight="bold", **beside)
     axes.axvline(1, color=INK, linewidth=1)
     axes.set_yticks([])
@@ -234,8 +227,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     down, across = varied[: len(varied) // 2], varied[len(varied) // 2 :]
 
     def place(tile: Tile) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        row, column = ([int(tile[key]) for key in keys] for keys in (down, across))
-        return tuple(row), tuple(column)
+        return tuple(int(tile[key]) for key in down), tuple(int(tile[key]) for key in across)
 
     times = {place(point.tile): point.median_ms for point in points}
     rows, columns = (sorted({one[axis] for one in times}) for axis in (0, 1))
@@ -264,13 +256,11 @@ def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
     return [(step.name, found[step.name]) for step in catalog.steps() if step.name in found]
 
 
-def signed(name: str, older: bool = False) -> str:
+def signed(name: str, entry: Row | None = None) -> str:
     """A step's name as a chart shows it: with its sign, if it multiplies on tensor cores, and with that of age."""
-    return " ".join([name, *filter(None, [signs().get(name), OLDER if older else ""])])
+    return " ".join(filter(None, [name, signs().get(name), OLDER if records.older(entry, name) else ""]))
 
 
-def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
-    """An axis's label, and below it what the signs of these steps mean, and that of age if one is ``older``."""
-    known = signs()
-    used = {known.get(name, "") for name in names} | ({OLDER} if older else set())
-    return "\n".join([label, *explained(used)])
+def labelled(label: str, names: Iterable[str]) -> str:
+    """An axis's label, and below it what the signs behind these names mean."""
+    return "\n".join([label, *explained({word for name in names for word in name.split()})])

@@ -6,7 +6,6 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from common.catalog.problems import DEFAULT_PRESET
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop
 from common.records import records
-from common.records.entries import MachineCode, PeerRow, Row, StepRow
+from common.records.entries import MachineCode, PeerRow, Row
 from common.records.records import Record
 from common.timing import tools
 
@@ -32,17 +31,19 @@ _METHODS = {
 _FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), "wgrad": ("wgrad-resnet50-conv2",)}
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A number, and how tables and pages show it: rounded to few digits."""
+class Figure(str):
+    """A number as tables and pages show it, rounded to few digits: ``shown`` is that one, ``value`` the number."""
 
     value: float
-    text: str
+
+    def __new__(cls, value: float, text: str) -> Figure:
+        figure = super().__new__(cls, text)
+        figure.value = value
+        return figure
 
     @property
     def shown(self) -> float:
-        """The number that ``text`` says: the value, rounded to the digits shown."""
-        return float(self.text.replace(",", ""))
+        return float(self.replace(",", ""))
 
 
 def milliseconds(value: float) -> str:
@@ -103,9 +104,8 @@ def floor(record: Record, preset: str) -> Figure | None:
 
 def beside(record: Record, preset: str, step: str) -> Figure | None:
     """The library's time over the step's, in turn: above 1 the step is faster."""
-    row = record.row(preset, step)
-    found = row.beside if isinstance(row, StepRow) else None
-    return of(found.ratio if found else None, ".2f")
+    found = getattr(record.row(preset, step), "beside", None)
+    return of(found and found.ratio, ".2f")
 
 
 def ceiling(record: Record, what: str) -> Figure | None:
@@ -115,7 +115,7 @@ def ceiling(record: Record, what: str) -> Figure | None:
     return of(rate and rate / 1e3, lambda value: f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
 
 
-def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
+def of_kernel(code: MachineCode, *words: str) -> str | None:
     """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor. A
     key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
     presets, (step, key) = presets_in(words)
@@ -147,20 +147,20 @@ def presets_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return found, [word for word in words if word not in found]
 
 
-def counter(record: Record, preset: str, step: str, key: str) -> Figure | str | None:
+def counter(record: Record, preset: str, step: str, key: str) -> str | None:
     """A hardware counter of the step's main kernel; ``perfma``: instructions per multiply-add; ``load_ratio``:
     sectors per load; ``stall``: what warps mostly wait for."""
     entry = record.profile(preset, step)
     if entry is None:
         return None
     main = tools.main_kernel(entry.kernels)
+    if key == "stall":
+        return max(main.stalls, key=lambda stall: main.stalls[stall], default="").replace("_", " ")
     if key == "perfma":
         each = tools.per(main.instructions, main.ffma_threads)
         return of(each and 32 * each, ".1f")  # a warp has 32 threads
     if key == "load_ratio":
         return of(tools.per(main.load_sectors, main.load_requests), ".1f")
-    if key == "stall":
-        return max(main.stalls, key=lambda stall: main.stalls[stall], default="").replace("_", " ")
     return of(getattr(main, key) if key in tools.METRICS else None, ".0f")
 
 
@@ -215,13 +215,9 @@ def main_presets(step: Step) -> list[str]:
 def gain(record: Record, preset: str, step: str) -> Figure | None:
     """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
     turn with it. None if the record lacks one, or has them at different sizes."""
-    old, new = record.row(preset, origin(catalog.find(step)) or ""), record.row(preset, step)
-    ratio = _ratio(old, new)
-    if ratio is None or not isinstance(old, StepRow) or not isinstance(new, StepRow):
-        return None
-    if old.beside and new.beside and old.beside.peer == new.beside.peer:
-        ratio = new.beside.ratio / old.beside.ratio
-    return of(ratio, ".2f")
+    rows = record.row(preset, origin(catalog.find(step)) or ""), record.row(preset, step)
+    ratio, (old, new) = _ratio(*rows), (getattr(row, "beside", None) for row in rows)
+    return of(new.ratio / old.ratio if ratio and old and new and old.peer == new.peer else ratio, ".2f")
 
 
 def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
@@ -233,7 +229,7 @@ def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
 
 # --- by the words of a page's marker, or of an expected value ---
 
-NAMED: dict[str, Callable[..., Figure | str | None]] = {
+NAMED: dict[str, Callable[..., str | None]] = {
     "ms": time, "ratio": speed_up, "across": across, "share": share, "floor": floor, "beside": beside,
     "ceiling": ceiling, "kernel": of_kernel, "counter": counter, "on": on, "worth": gain,
 }  # fmt: skip

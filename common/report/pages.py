@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -39,37 +40,38 @@ def pages() -> list[Path]:
     return [catalog.ROOT / "README.md", *below]
 
 
+# Each kind of block: how its marker opens, how it ends, and what stands between marker and text.
+_BLOCKS = ((" table:", " end table ", "\n"), (" exercise:", " end exercise ", "\n"), ("=", "/", ""))
+
+
 def rendered(text: str, record: Record | None, code: MachineCode) -> str:
     """The page with each table and figure written anew; raises ValueError at what a marker cannot be."""
     known = record or records.nothing()
 
-    def inline(word: str, words: list[str]) -> str:
-        found = figures.named(word, known, code, words)
-        return "?" if found is None else str(getattr(found, "text", found))
-
-    def block(word: str, words: list[str]) -> str:
-        return f"{_written(word, words, known, code)}\n"
-
-    text = _replaced(text, " table:", " end table ", "\n", block)
-    text = _replaced(text, " exercise:", " end exercise ", "\n", _exercise)
-    return _replaced(text, "=", "/", "", inline)
-
-
-def _replaced(text: str, opening: str, end: str, newline: str, write: Callable[[str, list[str]], str]) -> str:
-    """The text with what ``write`` makes of each marker's words between the marker and its end."""
-    # between them stands no other opening: a forgotten end is said, not swallowed
-    between = rf"((?:(?!<!--{opening}).)*?)"
-    pattern = re.compile(rf"(<!--{opening} (\w+)((?: [\w.-]+)*) -->{newline}){between}(<!--{end}-->)", re.DOTALL)
-    if text.count(f"<!--{opening}") != len(pattern.findall(text)):
-        raise ValueError(f"a marker <!--{opening} ... has no end, or is not written as it must be")
-
     def written(match: re.Match[str]) -> str:
+        opening, word, words = match[2], match[3], match[4].split()
         try:
-            return f"{match[1]}{write(match[2], match[3].split())}{match[5]}"
+            if opening == "=":
+                found = figures.named(word, known, code, words)
+                said = "?" if found is None else str(found)
+            elif opening == " table:":
+                said = _written(word, words, known, code) + "\n"
+            else:
+                one = exercises.find(word)
+                how = f"{', '.join(_told(one)[:2])}: {one.title}. `python -m common grade {one.number}`"
+                said = f"> Exercise {how}\n"
         except ValueError as error:
             raise ValueError(f"{match[1].strip()}: {error}") from None
+        return f"{match[1]}{said}{match[5]}"
 
-    return pattern.sub(written, text)
+    for opening, end, newline in _BLOCKS:
+        # between them stands no other opening: a forgotten end is said, not swallowed
+        between = rf"(?:(?!<!--{opening}).)*?"
+        marker = rf"(<!--({opening}) (\w+)((?: [\w.-]+)*) -->{newline}){between}(<!--{end}-->)"
+        text, count = re.subn(marker, written, text, flags=re.DOTALL)
+        if text.count(f"<!--{opening}") != count:
+            raise ValueError(f"a marker <!--{opening} ... has no end, or is not written as it must be")
+    return text
 
 
 def _written(word: str, words: Sequence[str], record: Record, code: MachineCode) -> str:
@@ -81,19 +83,20 @@ def _written(word: str, words: Sequence[str], record: Record, code: MachineCode)
 
 def table(word: str, record: Record, *words: str, code: MachineCode | None = None) -> Table:
     """The table of a kind that a page names so; raises UnmeasuredError where there is nothing to show."""
-    found: Table = figures.named(word, record, code or MachineCode(), words, tables.TABLES)
-    return found
+    return cast("Table", figures.named(word, record, code or MachineCode(), words, tables.TABLES))
 
 
 @kind("exercises", tables.TABLES)
 def hard_exercises(lesson: str) -> Table:
     """The harder ones, which no section has, each with its number, file, kind and what is asked for."""
-    found = [one for one in exercises.everything() if one.lesson == lesson and one.hard]
-    header = ["exercise", "kind", "what"]
-    return Table(header, [[_linked(one), _KINDS.get(one.kind, one.kind), one.title] for one in found], left=header)
+    found = [_told(one) for one in exercises.everything() if one.lesson == lesson and one.hard]
+    return Table(["exercise", "kind", "what"], found, left=["exercise", "kind", "what"])
 
 
-_KINDS = {"bug": "find the bug"}
+def _told(one: exercises.Exercise) -> list[str]:
+    """An exercise's number and file, its kind, and what is asked for."""
+    kind = "find the bug" if one.kind == "bug" else one.kind
+    return [f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)", kind, one.title]
 
 
 @kind("simulator", tables.TABLES)
@@ -103,52 +106,35 @@ def simulator() -> Table:
     if not path.exists():
         raise UnmeasuredError(path.name)
     found = store.read_json(path).values()
-    told = {"Numba's simulator": _seen(found, "simulator"), "the tracer": _seen(found, "tracer")}
-    notes = []
+    columns, notes = {"Numba's simulator": (found, "simulator"), "the tracer": (found, "tracer")}, []
     for file in sorted(path.parent.glob("sanitizer-*.json")):
         card = store.read_json(file)
-        told[f"compute-sanitizer on {card['gpu']}"] = _seen(card["programs"].values(), "sanitizer")
+        columns[f"compute-sanitizer on {card['gpu']}"] = card["programs"].values(), "sanitizer"
         where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
         notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
     right = sum(one["kind"] == "right" for one in found)
-    counted = {
-        f"right programs, {right}: run to their end": (True, True),
-        "right programs: accused, or stopped by what is not known": (True, False),
-        f"wrong programs, {len(found) - right}: stopped or named": (False, False),
-        "wrong programs: run to their end without a word": (False, True),
+    titles = {
+        (True, True): f"right programs, {right}: run to their end",
+        (True, False): "right programs: accused, or stopped by what is not known",
+        (False, False): f"wrong programs, {len(found) - right}: stopped or named",
+        (False, True): "wrong programs: run to their end without a word",
     }
-    rows = [
-        [title, *(str(sum((kind == "right", passes) == wanted for kind, passes, _ in one)) for one in told.values())]
-        for title, wanted in counted.items()
-    ]
-    medians = (statistics.median(seconds for *_, seconds in one) for one in told.values())
-    rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
-    for tool, programs in told.items():
-        if missed := sorted({f"`{kind}`" for kind, passes, _ in programs if passes and kind != "right"}):
-            notes.append(f"{tool} is silent about {', '.join(missed)}.")
-    return Table(["", *told], rows, "\n\n".join(notes))
+    rows = [[title] for title in titles.values()] + [["seconds a program, the median"]]
+    for title, (programs, tool) in columns.items():
+        seen = [(one["kind"], _passes(one["kind"], one[tool])) for one in programs]
+        counts = Counter((kind == "right", passes) for kind, passes in seen)
+        median = statistics.median(one[tool]["seconds"] for one in programs)
+        for row, cell in zip(rows, [*(str(counts[key]) for key in titles), f"{median:.1f}"], strict=True):
+            row.append(cell)
+        if missed := sorted({f"`{kind}`" for kind, passes in seen if passes and kind != "right"}):
+            notes.append(f"{title} is silent about {', '.join(missed)}.")
+    return Table(["", *columns], rows, "\n\n".join(notes))
 
 
-def _seen(programs: Iterable[dict[str, Any]], tool: str) -> list[tuple[str, bool, float]]:
-    """Of each program its kind, whether the tool lets it pass, and the seconds."""
-    found = []
-    for one in programs:
-        # a wrong program that a tool does not end, it has not named
-        silent, ran = ("silent",) if one["kind"] == "right" else ("silent", "endless"), one[tool]
-        passes = ran["ended"] in silent if "ended" in ran else not ran["faults"]
-        found.append((one["kind"], passes, ran["seconds"]))
-    return found
-
-
-def _exercise(name: str, _: list[str]) -> str:
-    """What stands at the end of a section; raises ValueError at an exercise that is unknown."""
-    one = exercises.find(name)
-    said = _KINDS.get(one.kind, one.kind)
-    return f"> Exercise {_linked(one)}, {said}: {one.title}. `python -m common grade {one.number}`\n"
-
-
-def _linked(one: exercises.Exercise) -> str:
-    return f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)"
+def _passes(kind: str, ran: dict[str, Any]) -> bool:
+    """Does a tool let a program pass? A wrong one that it does not end, it has not named."""
+    silent = ("silent",) if kind == "right" else ("silent", "endless")
+    return ran["ended"] in silent if "ended" in ran else not ran["faults"]
 
 
 def update(record: Record | None) -> list[Path]:
@@ -201,16 +187,14 @@ def units(shipped: bool) -> list[Draw]:
     found = [Draw("card", str(path), one) for path in cards for one in ("", *problems.LADDERS)]
     if shipped:
         found += [Draw("lesson", str(path)) for path in sorted(catalog.LESSONS.glob("*/figures/draw.py"))]
-        found += [Draw("code", records.CODE_FILE)]
-        found += [Draw("trace", step.name) for step in catalog.steps()]
+        found += [Draw("code", records.CODE_FILE), *(Draw("trace", step.name) for step in catalog.steps())]
     return found
 
 
 def stale(shipped: bool, fresh: bool = False) -> list[Draw]:
     """The units that are to be drawn: those that changed, whose files are other ones, or with ``fresh`` all."""
-    found = units(shipped)
-    known = [None if fresh else cache.get("drawn", _key(unit), dict[str, str]) for unit in found]
-    return [unit for unit, files in zip(found, known, strict=True) if files is None or files != _digests(files)]
+    known = {unit: None if fresh else cache.get("drawn", _key(unit), dict[str, str]) for unit in units(shipped)}
+    return [unit for unit, files in known.items() if files is None or files != _digests(files)]
 
 
 def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, Answer]]:
@@ -231,14 +215,12 @@ def written(what: str, name: str, ladder: str) -> list[str]:
     if what == "card":
         record = Record.load(Path(name))
         folder = record.folder / "charts" / record.slug
-        if ladder:
-            found = charts.draw_ladder(record, ladder, folder)
-        else:
-            found = charts.draw_worth(record, folder)
-            for script in sorted(catalog.LESSONS.glob(_CHARTS)):
-                found += catalog.load_file(script).draw_card(record, folder)
+        found = [canvas.save(figure, folder / name) for name, figure in charts.drawn(record, ladder)]
+        for script in () if ladder else sorted(catalog.LESSONS.glob(_CHARTS)):
+            found += catalog.load_file(script).draw_card(record, folder)
     elif what == "lesson":
-        found = canvas.save_all(Path(name).parent, *catalog.load_file(Path(name)).PICTURES)
+        pictures = catalog.load_file(Path(name)).PICTURES
+        found = [canvas.save(picture(), Path(name).with_name(picture.__name__)) for picture in pictures]
     elif what == "trace":
         found = [traces.write(catalog.find(name))]
     else:
@@ -260,6 +242,5 @@ def _key(unit: Draw) -> str:
     roots = [path] if unit.what == "lesson" else [_REPORT / "charts.py", *catalog.LESSONS.glob(_CHARTS)]
     shown = [one for kind in _SHOWN for one in catalog.LESSONS.glob(kind)]
     shown += [records.RESULTS / records.CODE_FILE, *records.files(records.RESULTS)]
-    if unit.what == "card":
-        shown += [path, *path.parent.glob(f"*/{path.name}")]
+    shown += [path, *path.parent.glob(f"*/{path.name}")] if unit.what == "card" else []
     return cache.key(roots, *unit, data=shown, text=True)

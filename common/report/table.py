@@ -6,8 +6,9 @@ Cells are written as in Markdown; the terminal leaves its marks out, and shows a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
@@ -66,15 +67,20 @@ def explained(used: set[str]) -> list[str]:
     return [f"{mark} {said}" for mark, said in MARKS.items() if mark in used]
 
 
+def titled(rows: Sequence[Mapping[str, Cell]], note: str = "", **options: Any) -> Table:
+    """A table of rows, one at least, whose cells have the titles of their columns; what a row lacks is empty."""
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    return Table(header, [[row.get(name, "") for name in header] for row in rows], note, **options)
+
+
 def _signed(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], set[str]]:
     """The rows, steps on tensor cores with their sign behind the name, and the marks that occur."""
     known, used, found = signs(), set[str](), list[list[Cell]]()
     for first, *cells in rows:
-        match = _NAMED.match(first) if isinstance(first, str) else None
-        sign = known.get(match[1], "") if match else ""
-        if match and sign:
-            used.add(sign)
-            first = f"{match[0]} {sign}{str(first)[match.end() :]}"
+        match = _NAMED.match(str(first))
+        if match and match[1] in known:
+            used.add(known[match[1]])
+            first = f"{match[0]} {known[match[1]]}{str(first)[match.end() :]}"
         used |= {OLDER for cell in (first, *cells) if OLDER in str(cell)}
         found.append([first, *cells])
     return found, used
@@ -91,14 +97,21 @@ def markdown(table: Table) -> str:
 def terminal(table: Table, width: int) -> Drawn:
     """The table for a terminal of ``width`` columns: too wide a one loses its optional columns."""
     rows, used = _signed(table.rows)
-    columns = {name: [_shown(row[i]) for row in rows] for i, name in enumerate(table.header)}
-    least = {name: _least(name, cells, name in table.left) for name, cells in columns.items()}
-    dropped = []
-    for name in table.optional:
-        if name in least and _total(least) > width:
-            dropped.append(name)
-            del least[name]
-    tight = _total(least) > width
+    columns, least = dict[str, list[Cell]](), dict[str, int]()  # and how many characters each needs
+    for i, name in enumerate(table.header):
+        cells = columns[name] = [_shown(row[i]) for row in rows]
+        words = _plain(name).replace("× ", "×-").split()  # titles are broken between words; a ratio keeps its sign
+        whole = max((len(line) for cell in cells for line in str(cell).split("\n")), default=0)
+        if name in table.left:
+            words += [word for cell in cells for word in str(cell).split()]
+            whole = min(whole, SHORT)
+        least[name] = max([whole, *map(len, words)])
+
+    def too_wide() -> bool:  # with two blanks between columns, and one at each edge
+        return sum(least.values()) + 2 * len(least) > width
+
+    dropped = [name for name in table.optional if too_wide() and least.pop(name, 0)]
+    tight = too_wide()
     drawn = Drawn(
         title=escape(table.title) or None, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD,
         show_header=any(name.strip() for name in least), show_edge=not tight, pad_edge=False,
@@ -123,18 +136,3 @@ def _shown(cell: Cell) -> Cell:
 
 def _plain(text: str) -> str:
     return text.replace("`", "").replace("*", "")
-
-
-def _total(columns: dict[str, int]) -> int:
-    """Of a table's columns, with two blanks between them, and one at each edge."""
-    return sum(columns.values()) + 2 * len(columns)
-
-
-def _least(title: str, cells: Sequence[Cell], may_break: bool) -> int:
-    """How many characters a column needs: titles are broken between words, cells only where they ``may_break``."""
-    words = _plain(title).replace("× ", "×-").split()  # a ratio keeps its sign
-    whole = max((len(line) for cell in cells for line in str(cell).split("\n")), default=0)
-    if may_break:
-        words += [word for cell in cells for word in str(cell).split()]
-        whole = min(whole, SHORT)
-    return max([whole, *map(len, words)])

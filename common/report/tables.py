@@ -21,16 +21,12 @@ from common.records import records
 from common.records.entries import Entry, MachineCode, PeerRow, Point, Row, StepRow
 from common.records.records import Record
 from common.report import figures
-from common.report.figures import Figure, presets_in
-from common.report.table import OLDER, Cell, Table
+from common.report.figures import presets_in
+from common.report.table import OLDER, Cell, Table, titled
 from common.run.messages import Outcome, Tile
+from common.timing import peers
 from common.timing.ceilings import Ceilings
 
-PEERS = {
-    "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
-    "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
-    "fp8gemm": "cuBLAS FP8", "bfgemm": "cuBLAS BF16", "iconv3d": "cuDNN FP16",
-}  # fmt: skip
 HEADER = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
 OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
 
@@ -47,10 +43,9 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
         raise UnmeasuredError(preset)
     note = f"`{preset}`: {ran(record.usual(preset), preset)}."
     for i, (name, one) in enumerate(record.floors(preset)):
-        note += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
-        note += "." if i else f", set by {one.floor_kind}."
-    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
-    note += f" Libraries: {'; '.join(versions)}." if versions else ""
+        note += f" The {name} is {figures.milliseconds(one.floor_ms)} ms{'' if i else f', set by {one.floor_kind}'}."
+    if versions := sorted({row.library for row in rows.values() if isinstance(row, PeerRow)}):
+        note += f" Libraries: {'; '.join(versions)}."
     note += f" Median on one {machine(record, rows.values())}."
     return replace(rows_of(record, preset, steps, lesson), note=note)
 
@@ -60,25 +55,24 @@ def rows_of(record: Record, preset: str, steps: Sequence[Step], lesson: str = ""
     the preset, and from the one before, or beside which an experiment is."""
     rows = record.rows(preset)
     first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
-    previous, found = first, []
-    for step in steps:
-        if step.name not in rows:
-            continue
+    previous, found = first, list[dict[str, str]]()
+    for step in (step for step in steps if step.name in rows):
         before = step.predecessor or "" if step.experiment else previous
         if step.lesson == (lesson or step.lesson):
             older = bool(record.data.runs) and records.older(rows[step.name], step.name)  # without: just now
-            found.append((aged(f"`{step.name}`", older), cells(record, preset, step.name, first, before)))
+            name = aged(f"`{step.name}`", older)
+            found.append({HEADER[0]: name, **cells(record, preset, step.name, first, before)})
         previous = previous if step.experiment else step.name
     for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
             named = f"*{figures.spoken(name, row)}* ({row.layout})"
-            found.append((named, cells(record, preset, name, first)))
-    known = {title for _, mine in found for title in mine}
+            found.append({HEADER[0]: named, **cells(record, preset, name, first)})
+    known = {title for one in found for title in one}
     besides = sorted(title for title in known if title.startswith("× ") and title not in HEADER)
-    columns = [*HEADER[1:], *besides, *(title for title in OPTIONAL if title in known)]
-    body = [[name, *(mine.get(column, "") for column in columns)] for name, mine in found]
+    columns = [*HEADER, *besides, *(title for title in OPTIONAL if title in known)]
+    body = [[one.get(column, "") for column in columns] for one in found]
     operation = problems.LADDERS[problems.preset(preset).ladder].operation  # one of integers is no FLOP
-    header = [HEADER[0], *(column.replace("FLOP", operation) for column in columns)]
+    header = [column.replace("FLOP", operation) for column in columns]
     return Table(header, body, optional=(HEADER[2], *OPTIONAL))
 
 
@@ -111,22 +105,21 @@ def across_presets(record: Record, *words: str) -> Table:
     presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
-    peers = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
-    shown = [*names, *sorted(name for name in peers if not records.rounds_operands(name))]
-    rows = []
-    for name, above in zip(shown, ["", *names, *[""] * len(peers)], strict=False):
-        cells = [f"*{name}*" if name in peers else f"`{name}`"]
+    libraries = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
+    shown = [*names, *sorted(name for name in libraries if not records.rounds_operands(name))]
+    rows, above = [], ""
+    for name in shown:
+        cells = [f"*{name}*" if name in libraries else f"`{name}`"]
         for preset in presets:
             timed = {step: row.timing.median_ms for step in names if (row := record.row(preset, step))}
-            before = min(timed, key=timed.__getitem__, default="") if name in peers else above
-            cells.append(
-                aged(_text(figures.time(record, preset, name)), records.older(record.row(preset, name), name))
-            )
-            cells.append(_text(figures.speed_up(record, preset, before, name)))
-            cells.append(_text(figures.share(record, preset, name)))
+            before = min(timed, key=timed.__getitem__, default="") if name in libraries else above
+            older = records.older(record.row(preset, name), name)
+            cells.append(aged(figures.time(record, preset, name) or "", older))
+            cells.append(figures.speed_up(record, preset, before, name) or "")
+            cells.append(figures.share(record, preset, name) or "")
         rows.append(cells)
-    floors = (figures.floor(record, preset) for preset in presets)
-    rows.append(["*floor*", *(cell for floor in floors for cell in (_text(floor), "", "100"))])
+        above = name
+    rows.append(["*floor*", *(cell for p in presets for cell in (figures.floor(record, p) or "", "", "100"))])
     header = ["step", *(title for p in presets for title in (f"`{p}`, ms", "times as fast", "% of floor"))]
     note = "*Times as fast*: as the line above, and a library as the fastest step here."
     return Table(header, rows, note + _medians(record, presets, shown))
@@ -134,27 +127,28 @@ def across_presets(record: Record, *words: str) -> Table:
 
 def across_layers(record: Record, step: str) -> Table:
     """A 3D convolution's step on each layer that it is timed on, beside the library."""
-    found = catalog.find(step)
-    library = PEERS[found.ladder]
+    found, short, rows = catalog.find(step), "cuDNN", []
     presets = [one for one in problems.timed_presets(found.ladder) if one in catalog.presets(found)]
-    short, rows = library.split()[0], []
+    library = f"{short} {peers.precisions(problems.FIRST[found.ladder])[0]}"
     for preset in presets:
         mine, theirs = record.row(preset, step), record.row(preset, library)
         known = mine or theirs
         problem = record.problem(preset, known) if known else problems.preset(preset)
         matrices = math.prod(problem.extents("NOPQ")), *problem.extents("K"), problem.reduction
-        cells = []
-        for row in (mine, theirs):
-            ms = row.timing.median_ms if row else None
-            cells += [_text(figures.of(ms)), f"{problem.flops / ms / 1e9:.1f}" if ms else ""]
-        cells[0] = aged(cells[0], records.older(mine, step)) or "not timed yet"
+        ms, other = (figures.time(record, preset, name) for name in (step, library))
         faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, library, step)
-        cells += [f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step))]
-        cells.append(figures.method(getattr(theirs, "kernels", None)))
-        rows.append([f"`{preset}`", " × ".join(f"{extent:,}" for extent in matrices), *cells])
-    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
-    header += [f"% of {short}", "% of floor", f"{short} computes by"]
-    return Table(header, rows, f"`{step}` beside {library}." + _medians(record, presets, {step, library}))
+        rows.append({
+            "layer": f"`{preset}`",
+            "GEMM_M × GEMM_N × GEMM_K": " × ".join(f"{extent:,}" for extent in matrices),
+            "ms": aged(ms, records.older(mine, step)) if ms else "not timed yet",
+            "TFLOP/s": f"{problem.flops / ms.value / 1e9:.1f}" if ms else "",
+            f"{short} ms": other or "",
+            f"{short} TFLOP/s": f"{problem.flops / other.value / 1e9:.1f}" if other else "",
+            f"% of {short}": f"**{100 * faster.value:.0f}**" if faster else "",
+            "% of floor": figures.share(record, preset, step) or "",
+            f"{short} computes by": figures.method(getattr(theirs, "kernels", None)),
+        })  # fmt: skip
+    return titled(rows, f"`{step}` beside {library}." + _medians(record, presets, {step, library}))
 
 
 def ceilings(record: Record, *slugs: str) -> Table:
@@ -162,14 +156,15 @@ def ceilings(record: Record, *slugs: str) -> Table:
     if not record.ceilings:
         raise UnmeasuredError("the ceilings")
     found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
-    rows = []
-    for one, held in found:
-        gpu, rates = one.data.gpu, [f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}"]
-        sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
-        rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
-    header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
-    where = " and one ".join(machine(one, [held]) for one, held in found)
-    return Table(header, rows, f"Measured on one {where}.")
+    rows = [
+        {
+            "GPU": one.gpu_name, "multiprocessors": str(one.data.gpu.multiprocessors),
+            "memory GB": f"{one.data.gpu.memory_bytes / 1e9:.0f}", "L2 MB": f"{one.data.gpu.l2_bytes / 1e6:.0f}",
+            "copy GB/s": f"{held.copy_gbs:,.0f}", "FP32 multiply-add GFLOP/s": f"{held.fma_gflops:,.0f}",
+        }
+        for one, held in found
+    ]  # fmt: skip
+    return titled(rows, f"Measured on one {' and one '.join(machine(one, [held]) for one, held in found)}.")
 
 
 # --- machine code ---
@@ -180,40 +175,30 @@ def compilers(record: Record, code: MachineCode) -> Table:
     others = successor.load(records.RESULTS)
     if others is None or not code.steps:
         raise UnmeasuredError(str(successor.FILE))
-    rows: list[list[str]] = []
-    reasons: dict[str, list[str]] = {}
+    rows = []
     for name, one in others.steps.items():
-        pair = records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)
-        both = [(kernel, kernel.occupancy) for kernel in pair if kernel and kernel.occupancy]
-        if len(both) < len(pair):
-            reasons.setdefault(one.reason, []).append(f"`{name}`")
-            continue
-        loops = [HotLoop.recorded(kernel) for kernel, _ in both]
+        both = list[list[str]]()
+        for kernel in (records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)):
+            if kernel and kernel.occupancy:
+                loop = HotLoop.recorded(kernel)
+                counts = loop.per_multiply_add(), loop.per_multiply_add(loop.count("IMAD"))
+                each = ("–" if count is None else summaries.shown(count) for count in counts)
+                both.append([str(kernel.registers), f"{kernel.occupancy.fraction:.0%}", *each])
         timed = record.data.compilers.get(one.preset, {}).get(name)
         times = (timed.times.first, timed.times.second) if timed else ()
-        cells = [
-            [str(kernel.registers) for kernel, _ in both],
-            [f"{fits.fraction:.0%}" for _, fits in both],
-            [_each(loop.per_multiply_add()) for loop in loops],
-            [_each(loop.per_multiply_add(loop.count("IMAD"))) for loop in loops],
-            [figures.milliseconds(each.median_ms) for each in times],
-        ]
-        rows.append([f"`{name}`", *map(" → ".join, cells)])
+        said = " → ".join(figures.milliseconds(time.median_ms) for time in times)
+        if len(both) == 2:  # else the successor does not compile it
+            rows.append([f"`{name}`", *map(" → ".join, zip(*both, strict=True)), said])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
     note = (
         "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
         f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
     )
-    note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
     if entries := [entry for steps in record.data.compilers.values() for entry in steps.values()]:
         versions = f"numba-cuda {record.run_of(entries[0]).packages['numba-cuda']} and {entries[0].successor}"
         note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
         note += f" {machine(record, entries)}."
     return Table([*header, f"ms on {record.gpu_name}"], rows, note)
-
-
-def _each(value: float | None) -> str:
-    return "–" if value is None else summaries.shown(value)
 
 
 # --- counters, gains and what limits ---
@@ -244,13 +229,12 @@ def profile(record: Record, *words: str) -> Table:
         for name in [word for word in rest if word not in chosen]:
             entry = record.profile(preset, name)
             source = f" on {record.gpu_name}, {record.run_of(entry).date}" if entry else source
-            cells = [_text(figures.counter(record, preset, name, key)) for key in chosen]
-            rows.append([aged(f"`{name}`{on}", records.older(entry, name)), *cells])
+            found = {_COUNTERS[key]: figures.counter(record, preset, name, key) or "" for key in chosen}
+            rows.append({"step": aged(f"`{name}`{on}", records.older(entry, name)), **found})
     if not source:
         raise UnmeasuredError("the hardware's counters")
     where = " and ".join(f"`{preset}`" for preset in presets)
-    header = ["step", *(_COUNTERS[key] for key in chosen)]
-    return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
+    return titled(rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
 
 
 def worth(record: Record, *slugs: str) -> Table:
@@ -261,15 +245,15 @@ def worth(record: Record, *slugs: str) -> Table:
 
     def factor(card: Record, preset: str, step: str, before: str) -> str:
         gain = figures.gain(card, preset, step)
-        said = f"**{gain.text}: a loss**" if gain and gain.shown < 1 else _text(gain)
+        said = f"**{gain}: a loss**" if gain and gain.shown < 1 else gain or ""
         return aged(said, any(records.older(card.row(preset, name), name) for name in (before, step)))
 
     def limiter(preset: str, step: str) -> str:
-        stall = _text(figures.counter(record, preset, step, "stall"))
+        stall = figures.counter(record, preset, step, "stall") or ""
         if stall != "not selected":
             return stall
-        busy = {key: _text(figures.counter(record, preset, step, key)) for key in _UNITS}
-        unit = max(_UNITS, key=lambda key: float(busy[key] or 0))
+        busy = {key: figures.counter(record, preset, step, key) or "0" for key in _UNITS}
+        unit = max(_UNITS, key=lambda key: float(busy[key]))
         return f"{_COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
 
     for step, preset, gain in figures.worths(record):
@@ -278,37 +262,37 @@ def worth(record: Record, *slugs: str) -> Table:
             continue
         timed.append((preset, step.name))
         before = figures.origin(step) or ""
-        idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
-        factors = [factor(card, preset, step.name, before) for card in cards]
-        rows.append([idea, f"`{before}`", preset, *factors, limiter(preset, before), limiter(preset, step.name)])
+        rows.append({
+            "step and its idea": f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}",
+            "grew from": f"`{before}`",
+            "problem": preset,
+            **{f"× on {card.gpu_name}": factor(card, preset, step.name, before) for card in cards},
+            "waited for": limiter(preset, before),
+            "waits for": limiter(preset, step.name),
+        })  # fmt: skip
     if not rows:
         raise UnmeasuredError("any step and the one it grew from")
-    header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
-    header += ["waited for", "waits for"]
     measured = ([row for one in timed if (row := card.row(*one))] for card in cards)
     places = " and one ".join(machine(card, its) for card, its in zip(cards, measured, strict=True) if its)
     note = f"Medians on one {places}; waits by the hardware counters of the {record.gpu_name}."
     note += f" Not measured beside the step they grew from: {', '.join(lacking)}." if lacking else ""
-    return Table(header, rows, note, left=[*header[:3], *header[-2:]])
+    return titled(rows, note, left=["step and its idea", "grew from", "problem", "waited for", "waits for"])
 
 
 def presets() -> Table:
     """The timed presets, their work and least traffic."""
     ladders = {step.ladder for step in catalog.steps()}
-    rows = [
-        [f"`{name}`", str(p), f"{p.flops / 1e9:.3g}", f"{p.least_bytes / 1e6:,.0f}", f"{p.intensity:.1f}"]
-        for name, p in problems.PRESETS.items()
-        if p.ladder in ladders and not name.startswith("tiny-")
-    ]
-    return Table(["preset", "shape", "GFLOP or GOP", "least MB", "operations per byte"], rows)
+    return titled([
+        {
+            "preset": f"`{name}`", "shape": str(one), "GFLOP or GOP": f"{one.flops / 1e9:.3g}",
+            "least MB": f"{one.least_bytes / 1e6:,.0f}", "operations per byte": f"{one.intensity:.1f}",
+        }
+        for name, one in problems.PRESETS.items()
+        if one.ladder in ladders and not name.startswith("tiny-")
+    ])  # fmt: skip
 
 
 # --- cells and notes ---
-
-
-def _text(found: Figure | str | None) -> str:
-    """As a cell shows it; empty where there is none."""
-    return found.text if isinstance(found, Figure) else found or ""
 
 
 def aged(text: str, older: bool) -> str:
@@ -338,7 +322,8 @@ def _medians(record: Record, presets: Iterable[str], names: Iterable[str]) -> st
 
 # --- what commands print ---
 
-_COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
+_ONCE, _ON_GPU = "traced at one launch, on integers", "only the GPU ran it"  # right as far as that tells
+_COLOURS = {"right": "green", **dict.fromkeys(("refused", "unjudged", _ONCE, _ON_GPU), "yellow")}
 
 
 def steps(found: list[Step]) -> Table:
@@ -349,50 +334,40 @@ def steps(found: list[Step]) -> Table:
 
 def checks(outcomes: list[Outcome]) -> Table:
     """What came of each step: at how many shapes it is right, and each shape at which it is not."""
-    rows: list[list[Cell]] = []
+    rows = list[list[Cell]]()
     for name in dict.fromkeys(outcome.step.name for outcome in outcomes):
         mine = [one for one in outcomes if one.step.name == name]
         right = [one for one in mine if one.status == "right"]
         unjudged = [one for one in mine if one.status == "unjudged" and not one.left_out]
-        said = [(right, _coloured("right"))]
-        said += [([one], _coloured(one.status)) for one in mine if one.status not in ("right", "unjudged")]
+        said = [(right, "right", "")]
+        said += [([one], one.status, "") for one in mine if one.status not in ("right", "unjudged")]
         for one in right:
             if one.depth == "once":  # as its first launch took so long
-                why = "more launches would take too long"
-                said.append(([one], _coloured("unjudged", "traced at one launch, on integers", why)))
+                said.append(([one], _ONCE, ": more launches would take too long"))
             if one.unsought:
-                why = f"races and the like were not looked for: {one.unsought}"
-                said.append(([one], _coloured("unjudged", "only the GPU ran it", why)))
-        said.append((unjudged, _coloured("unjudged", "unjudged", *[str(one.message) for one in unjudged[:1]])))
-        for shown, verdict in said:
+                said.append(([one], _ON_GPU, f": races and the like were not looked for: {one.unsought}"))
+        said.append((unjudged, "unjudged", f": {unjudged[0].message}" if unjudged else ""))
+        for shown, what, why in said:
+            where = str(shown[0].problem) if len(shown) == 1 else f"{len(shown)} shapes"
             if shown:
-                where = str(shown[0].problem) if len(shown) == 1 else f"{len(shown)} shapes"
-                rows.append([name, where, verdict])
+                rows.append([name, where, Text.assemble((what, _COLOURS.get(what, "bold red")), why)])
     header = ["step", "shape", "verdict"]
     return Table(header, rows, left=header[1:])
 
 
-def _coloured(status: str, what: str = "", why: str = "") -> Text:
-    """The status, or ``what`` in its colour; and why."""
-    return Text.assemble((what or status, _COLOURS.get(status, "bold red")), f": {why}" if why else "")
-
-
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
     """Times and rates of one preset's right outcomes; those of the ``slow`` steps have their clock behind them."""
-    preset, size = str(outcomes[0].preset), outcomes[0].problem
-    record, rows, clocks = records.nothing(), dict[str, Row](), dict[str, str]()
+    preset, record, clocks = str(outcomes[0].preset), records.nothing(), dict[str, str]()
     record.data.ceilings = ceilings
+    rows = record.data.rows[preset] = dict[str, Row]()
     for one in outcomes:
         if one.status == "right":
-            precision = None if one.step.precision == catalog.PRECISIONS[0] else one.step.precision
             rows[one.step.name] = StepRow(
                 source="", shape=one.problem.shape(), timing=one.time, prepare_ms=one.prepare_ms or None,
-                workspace_bytes=0, precision=precision, beside=one.beside,
+                workspace_bytes=0, precision=one.step.precision, beside=one.beside,
             )  # fmt: skip
             clocks[f"`{one.step.name}`"] = f" (at {one.time.sm_mhz} MHz)" if one.step.name in slow else ""
-    if rows:
-        record.data.rows[preset] = rows
-        size = record.usual(preset)
+    size = record.usual(preset) if rows else outcomes[0].problem
     steps = [step for step in catalog.everything() if step.ladder == outcomes[0].step.ladder]
     found = rows_of(record, preset, steps)
     body = [[name, f"{ms}{clocks.get(str(name), '')}", *others] for name, ms, *others in found.rows]
@@ -401,9 +376,8 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
 
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     """A preset's rows for the given steps, and the libraries', as another card's record has them."""
-    found = rows_of(record, preset, steps)
     note = f"Median on one {machine(record, record.rows(preset).values())}."
-    return replace(found, title=f"{preset}, recorded on {record.gpu_name}", note=note)
+    return replace(rows_of(record, preset, steps), title=f"{preset}, recorded on {record.gpu_name}", note=note)
 
 
 def swept(title: str, points: list[Point], shipped: Tile) -> Table:

@@ -4,8 +4,9 @@ book shows every step's trace, ``results/traces/STEP.json``."""
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from common.records import records
 from common.records.entries import Agreement, Counted
 from common.records.records import Record
 from common.report import tables
+from common.report.figures import kind
 from common.report.table import Cell, Table
 from common.run import messages
 from common.timing import measuring, tools
@@ -49,8 +51,9 @@ outside, whole; ``loads``: instructions for each multiply-add, by memory; ``says
 ``accesses``: of these the first requests ``seen``, each: the warp; runs of neighbouring lanes (:func:`packed`); of
 shared memory how many lanes are served together, and wavefronts; ``faults``: line and text; ``pipeline``: spans.
 """
-_ACCESS = ("line", "space", "op", "array", "bits", "accesses", "requests", "moved", "ideal")
-_SPAN = ("stage", "state", "start", "end", "line")
+_OF_KERNEL = ("grid", "block", "blocks", "fma", "fma_lines")
+_OF_ACCESS = ("line", "space", "op", "array", "bits", "accesses", "requests", "moved", "ideal")
+_OF_SPAN = ("stage", "state", "start", "end", "line")
 
 
 def problem(step: Step) -> Problem:
@@ -61,26 +64,24 @@ def problem(step: Step) -> Problem:
 
 def of(found: Traced, at: Problem | str) -> Kept:
     """What is shown of a trace that was taken with ``kept=KEPT``."""
-    kernels = [_kernel(kernel) for kernel in found.kernels]
+    kernels = []
+    for kernel in found.kernels:
+        loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in UNITS}
+        accesses = [one for one in kernel.accesses if one.space in UNITS]
+        kernels.append({
+            "name": kernel.name,
+            "file": store.shown(Path(kernel.file)),
+            **{key: getattr(kernel, key) for key in _OF_KERNEL},
+            "loads": {space: each for space, each in loads.items() if each},
+            "says": list(sentences(kernel)),
+            "accesses": [
+                {key: getattr(one, key) for key in _OF_ACCESS} | {"seen": [_request(one, each) for each in one.seen]}
+                for one in accesses
+            ],
+            "faults": [{"line": fault.line, "text": fault_sentence(fault)} for fault in kernel.faults],
+            "pipeline": [[getattr(span, key) for key in _OF_SPAN] for span in kernel.pipeline if span.start < TICKS],
+        })  # fmt: skip
     return {"shape": str(at), "kernels": kernels, "main": found.kernels.index(found.main)}
-
-
-def _kernel(kernel: TracedKernel) -> Kept:
-    loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in UNITS}
-    return {
-        "name": kernel.name,
-        "file": store.shown(Path(kernel.file)),
-        **{key: getattr(kernel, key) for key in ("grid", "block", "blocks", "fma", "fma_lines")},
-        "loads": {space: each for space, each in loads.items() if each},
-        "says": list(sentences(kernel)),
-        "accesses": [
-            {key: getattr(one, key) for key in _ACCESS} | {"seen": [_request(one, request) for request in one.seen]}
-            for one in kernel.accesses
-            if one.space in UNITS
-        ],
-        "faults": [{"line": fault.line, "text": fault_sentence(fault)} for fault in kernel.faults],
-        "pipeline": [[getattr(span, key) for key in _SPAN] for span in kernel.pipeline if span.start < TICKS],
-    }
 
 
 def _request(access: TracedAccess, request: TracedRequest) -> list[Any]:
@@ -122,8 +123,8 @@ def load(step: Step, folder: Path = FOLDER) -> Kept:
 
 def fitting(folder: Path = FOLDER) -> dict[str, Kept]:
     """The kept traces whose lines are those of the files as they are, by step. Raises StoreError."""
-    found = {step: load(step, folder) for step in catalog.steps() if (folder / f"{step.name}.json").is_file()}
-    return {step.name: kept for step, kept in found.items() if kept.get("source") == _source(step)}
+    there = (step for step in catalog.steps() if (folder / f"{step.name}.json").is_file())
+    return {step.name: kept for step in there if (kept := load(step, folder)).get("source") == _source(step)}
 
 
 def write(step: Step, folder: Path = FOLDER) -> Path:
@@ -143,16 +144,28 @@ def _source(step: Step) -> str:
     return cache.digest(cache.files([step.path]), text=True)
 
 
-# --- for the terminal: sentences ---
+# --- for the terminal: a trace ---
+
+_VERBS = {"atomic": "update", "tma": "TMA load", "tma store": "TMA store"}  # the others are their own
+_DEAR = 1.5  # times what it had to move: an access of a program is told from there on
+_TOLD = 8  # accesses
+_WASTED = {"global": "not coalesced", "shared": "bank conflicts"}
 
 
 def block(text: str) -> tuple[int, int, int]:
     """A block from ``"X"``, ``"X,Y"`` or ``"X,Y,Z"``; raises ValueError."""
-    parts = text.split(",")
-    if len(parts) > 3 or not all(part.strip().isdecimal() for part in parts):
+    if not re.fullmatch(r" *\d+ *(, *\d+ *){0,2}", text):
         raise ValueError(f"--block {text!r}: must be one to three integers, X,Y,Z")
-    x, y, z = [*map(int, parts), 0, 0][:3]
+    x, y, z = [*map(int, text.split(",")), 0, 0][:3]
     return x, y, z
+
+
+def _point(point: Sequence[int]) -> str:
+    return f"({', '.join(map(str, point))})"
+
+
+def _by(extents: Iterable[int]) -> str:
+    return " x ".join(map(str, extents))
 
 
 def sentences(kernel: TracedKernel) -> Iterator[str]:
@@ -160,13 +173,12 @@ def sentences(kernel: TracedKernel) -> Iterator[str]:
     if kernel.launches > 1 and kernel.blocks == 1:
         yield f"{kernel.name} is launched {kernel.launches} times; the first launch is traced."
     registers: dict[str, dict[str, int]] = {}
-    for access in kernel.accesses:
-        if access.space == "local":
-            counts = registers.setdefault(access.array, {"read": 0, "write": 0})
-            counts[access.op] += access.accesses * access.bits // 32
+    for access in kernel.select("local"):
+        used = registers.setdefault(access.array, {"read": 0, "write": 0})
+        used[access.op] += access.accesses * access.bits // 32
     if registers:
-        used = ", ".join(f"{name} ({c['read']:,} reads, {c['write']:,} writes)" for name, c in registers.items())
-        yield f"Must stay in registers: {used}."
+        said = (f"{name} ({used['read']:,} reads, {used['write']:,} writes)" for name, used in registers.items())
+        yield f"Must stay in registers: {', '.join(said)}."
     for line, (split, branches) in kernel.branches.items():
         if split:
             yield f"line {line}: in {split:,} of {branches:,} branches of warps, the threads of a warp part ways."
@@ -175,11 +187,9 @@ def sentences(kernel: TracedKernel) -> Iterator[str]:
 
 def pipeline(kernel: TracedKernel, width: int) -> list[str]:
     """The stages of a kernel's pipeline over time, as text of at most ``width`` columns; nothing without stages."""
-    if not kernel.pipeline:
-        return []
     marks = ", ".join(f"{mark} {state}" for state, mark in mbarriers.MARKS.items())
     head = f"Stages of block {_point(kernel.first_block)}, one event after the other: {marks}."
-    return [head, *mbarriers.drawn(kernel.pipeline, width)]
+    return [head, *mbarriers.drawn(kernel.pipeline, width)] if kernel.pipeline else []
 
 
 def fault_sentence(fault: explained.Fault) -> str:
@@ -204,14 +214,6 @@ def comparison(traces: dict[str, Traced]) -> str:
     return f"For each multiply-add {second} needs {', '.join(parts)}."
 
 
-# --- for the terminal: tables ---
-
-_VERBS = {
-    "read": "read", "write": "write", "copy": "copy", "atomic": "update", "tma": "TMA load", "tma store": "TMA store",
-    "wgmma": "wgmma",
-}  # fmt: skip
-
-
 def traced(kernel: TracedKernel) -> list[Table]:
     """A traced kernel: its accesses by memory and source line, then what they come to for each multiply-add."""
     where = f"block {_point(kernel.first_block)} of {_point(kernel.grid)}"
@@ -220,26 +222,27 @@ def traced(kernel: TracedKernel) -> list[Table]:
     elif kernel.blocks > 1:
         where = f"the cluster of {kernel.blocks} that begins with {where}"
     title = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
-    found: list[Table] = []
+    found = list[Table]()
     for space, unit in UNITS.items():
         header = ["line", "access", "bits", "requests", f"{unit.split()[0]} each", "ideal", "efficiency", "source"]
-        accesses = [access for access in kernel.accesses if access.space == space]
-        lines: list[list[Cell]] = [
-            [str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *_sums([a]), Text(a.text)] for a in accesses
-        ]
+        accesses, rows = kernel.select(space), list[list[Cell]]()
+        for one in accesses:
+            access = f"{_VERBS.get(one.op, one.op)} {one.array}"
+            rows.append([str(one.line), access, str(one.bits), *_sums([one]), Text(one.text)])
         if len(accesses) > 1:
-            lines.append(["", "total", "", *_sums(accesses), ""])
+            rows.append(["", "total", "", *_sums(accesses), ""])
         if accesses:
             said = f"{title}{space} memory, in {unit}"
-            found.append(Table(header, lines, "", said, ["access", "source"], ["source"]))
+            found.append(Table(header, rows, "", said, ["access", "source"], ["source"]))
             title = ""
-    rows = []
-    for space, cells in kernel.per_fma.items():
-        if any(cells.values()):
-            keys = ("loads", "loaded_values", "stores", "stored_values")
-            rows.append(["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)])
+    keys = ("loads", "loaded_values", "stores", "stored_values")
+    each = [
+        ["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)]
+        for space, cells in kernel.per_fma.items()
+        if any(cells.values())
+    ]
     header = ["memory", "load instructions", "floats loaded", "store instructions", "floats stored"]
-    return [*found, *[Table(header, rows, title="for each multiply-add of a thread")] * bool(rows)]
+    return [*found, Table(header, each, title="for each multiply-add of a thread")] if each else found
 
 
 def _sums(accesses: list[TracedAccess]) -> list[Cell]:
@@ -251,34 +254,23 @@ def _sums(accesses: list[TracedAccess]) -> list[Cell]:
     return [f"{requests:,}", each, least, Text(f"{100 * share:.0f}%", style=style)]
 
 
-def _point(point: tuple[int, ...]) -> str:
-    return "(" + ", ".join(map(str, point)) + ")"
-
-
-# --- of any program ---
-
-_DEAR = 1.5  # times what it had to move: an access is told from there on
-_TOLD = 8  # accesses
-_WASTED = {"global": "not coalesced", "shared": "bank conflicts"}
-
-
 def summary(kernel: TracedKernel) -> str:
-    """How often a kernel was launched, and with what grid and block."""
+    """How often a kernel of a program was launched, and with what grid and block."""
     times = f"{kernel.launches:,} times, first with " if kernel.launches > 1 else ""
-    grid, block = (" x ".join(str(extent) for extent in point) for point in (kernel.grid, kernel.block))
-    return f"{kernel.name} was launched {times}{grid} block{'s' * (kernel.grid != (1, 1, 1))} of {block} threads."
+    blocks = f"{_by(kernel.grid)} block{'s' * (kernel.grid != (1, 1, 1))}"
+    return f"{kernel.name} was launched {times}{blocks} of {_by(kernel.block)} threads."
 
 
 def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
-    """Accesses that move much more than they have to, the dearest first."""
+    """Accesses of a program that move much more than they have to, the dearest first."""
     found = [
-        (one.moved - one.ideal, Path(kernel.file).name, one)
+        (Path(kernel.file).name, one)
         for kernel in kernels
         for one in kernel.accesses
         if one.space in _WASTED and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
     ]
     lines = []
-    for _, file, one in sorted(found, key=lambda each: -each[0])[:_TOLD]:
+    for file, one in sorted(found, key=lambda each: each[1].ideal - each[1].moved)[:_TOLD]:
         verb = "reads" if one.op in ("read", "copy") else "writes"
         each = f"{one.per_request:.1f} {UNITS[one.space]} a request where {one.ideal_per_request:.1f} would do"
         lines.append(f"{file}, line {one.line}: {verb} {one.array}, {_WASTED[one.space]}: {each}\n    {one.text}")
@@ -287,8 +279,6 @@ def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
 
 
 # --- machine code ---
-
-_MOVES = ("shared load", "global load", "store")
 
 
 def title(step: str, kernel: Summary) -> str:
@@ -300,8 +290,8 @@ def _told(kernel: Summary) -> dict[str, str]:
     """What tables say of a kernel, by title."""
     hot, fits = kernel["hot"], kernel["occupancy"]
     told = {
-        "grid": " x ".join(map(str, kernel["grid"])),
-        "block": " x ".join(map(str, kernel["block"])),
+        "grid": _by(kernel["grid"]),
+        "block": _by(kernel["block"]),
         "registers": str(kernel["registers"]),
         "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
         "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
@@ -317,7 +307,7 @@ def _told(kernel: Summary) -> dict[str, str]:
         told[what] = f"{count} ({count / hot['total']:.0%})" if count else "0"
     told["useful"] = f"{hot['useful']:.0%}" if hot["multiply_adds"] else ""
     told["shared floats per FMA"] = "" if hot["floats_per_fma"] is None else f"{hot['floats_per_fma']:.3g}"
-    for what in _MOVES:
+    for what in ("shared load", "global load", "store"):
         widths = hot["widths"].get(what, {})
         told[f"{what}s x bits"] = ", ".join(f"{count} x {bits}" for bits, count in widths.items())
     return told
@@ -374,61 +364,52 @@ _OFF = (
     "`HFMA2.MMA`, by which the compiler sets constants, counts as 1,024 multiply-adds. Why shared memory beside "
     "`wgmma` takes more wavefronts than its addresses ask for is not known: copies use it at the same time."
 )
-Pairs = list[tuple[Step, Problem]]
 
 
-def traced_counts(pairs: Pairs) -> Iterator[dict[str, Counts]]:
+def traced_counts(pairs: Sequence[tuple[Step, Problem]]) -> Iterator[dict[str, Counts]]:
     """The tracer's counters of each pair's kernels by name. Raises TraceError."""
     for result in trace.results([trace.task(step, problem, every=True) for step, problem in pairs]):
         yield {kernel.name: Counts(**{key: kernel.totals[key] for key in AGREED}) for kernel in result.kernels}
 
 
-def count_both(pairs: Pairs) -> Iterator[tuple[Step, Problem, Agreement]]:
+def count_both(pairs: Sequence[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, Agreement]]:
     """A new entry for each pair; launches of one kernel are summed. Raises NoGpuError without a GPU, ToolError when
     the counters cannot be read."""
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**messages.at(step, problem)) for step, problem in pairs]
     launched = measuring.profiled(tasks, tools.COUNTED)
     for (step, problem), (result, launches), traced in zip(pairs, launched, traced_counts(pairs), strict=True):
-        kernels: dict[str, dict[str, float]] = {}
+        kernels: dict[str, Any] = {}
         for name, launch in zip(result.launched, launches, strict=True):
             products = tools.multiply_adds(launch, problem, catalog.on_tensor_cores(step, problem))
-            sums = kernels.setdefault(name, {})
-            for key, value in {**launch, "ffma_threads": products}.items():
-                sums[key] = sums.get(key, 0) + (value or 0)
+            counts = {**launch, "ffma_threads": products}
+            kernels.setdefault(name, Counter()).update({key: value or 0 for key, value in counts.items()})
         found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
         code = asdict(sources.provenance(step.path))
         yield step, problem, Agreement(**code, shape=problem.shape(), kernels=found)
 
 
-def agreed_ratio(counts: Counts, key: str, traced: Counts) -> float | None:
+def agreed_ratio(kernel: Counted, key: str) -> float | None:
     """The hardware's count over the tracer's; None where neither counts anything."""
-    measured, expected = getattr(counts, key), getattr(traced, key)
+    measured, expected = getattr(kernel.hardware, key), getattr(kernel.trace, key)
     if not expected:
         return math.inf if measured else None
     return float(measured / expected)
 
 
-def agreement(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ()) -> Table:
-    """The ratios of each kernel and shape of these steps, by default all."""
-    rows: list[list[str]] = []
-    for step in steps or catalog.everything():
-        for case in recorded.get(step.name, {}).values():
-            older, shape = records.older(case, step.name), str(problems.from_shape(step.ladder, case.shape))
+@kind("agreement", tables.TABLES)
+def agreement(record: Record, *names: str) -> Table:
+    """``[STEP ...]``: what the hardware counts of each kernel and shape, over what the tracer counts."""
+    rows, entries = list[list[str]](), list[Agreement]()
+    for step in catalog.everything():
+        for case in record.data.agreement.get(step.name, {}).values() if step.name in (names or [step.name]) else ():
+            shape, older = str(problems.from_shape(step.ladder, case.shape)), records.older(case, step.name)
+            entries.append(case)
             for kernel in case.kernels:
-                ratios = (agreed_ratio(kernel.hardware, key, kernel.trace) for key in AGREED)
+                ratios = (agreed_ratio(kernel, key) for key in AGREED)
                 cells = ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
                 rows.append([tables.aged(f"`{kernel.kernel}`", older), shape, *cells])
-    return Table(["kernel", "shape", *AGREED.values()], rows, _OFF, optional=["shape"])
-
-
-def agreed(record: Record) -> Table:
-    """What the hardware counts of each kernel, over what the tracer counts."""
-    found = record.data.agreement
-    if not found:
+    if not (entries or names):
         raise tables.UnmeasuredError("the tracer's agreement")
-    where = tables.machine(record, [entry for shapes in found.values() for entry in shapes.values()])
-    return replace(agreement(found), note=f"{_OFF}\n\nRead with Nsight Compute on one {where}.")
-
-
-tables.TABLES["agreement"] = agreed
+    note = f"{_OFF}\n\nRead with Nsight Compute on one {tables.machine(record, entries)}." if entries else ""
+    return Table(["kernel", "shape", *AGREED.values()], rows, note, optional=["shape"])

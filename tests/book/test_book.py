@@ -291,7 +291,8 @@ def test_a_link_to_nothing_names_page_and_line(staged):
         staged("# A\n\n```\ncode\n```\n[gone](lessons/gone.md)\n")
 
 
-def test_every_step_has_a_page_in_its_lessons_navigation(building, tmp_path):
+def test_every_step_has_a_page_in_its_lesson_s_navigation_and_pages_are_those_of_the_checkout(building, tmp_path):
+    """But for its links, a page is as it was: it reads on GitHub as here."""
     building.stage(tmp_path)
     for step in catalog.steps():
         path = step.path.relative_to(catalog.ROOT)
@@ -301,11 +302,6 @@ def test_every_step_has_a_page_in_its_lessons_navigation(building, tmp_path):
         index = (tmp_path / path.parent / "index.md").read_text()
         trees = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
         assert any(f"\n{step.name}.code\n" in tree for tree in trees)
-
-
-def test_pages_are_those_of_the_checkout(building, tmp_path):
-    """But for its links, a page is as it was: it reads on GitHub as here."""
-    building.stage(tmp_path)
     strip = re.compile(r"\]\([^)]*\)|\[|\]")
     for page in catalog.ROOT.glob("lessons/*/*.md"):
         place = page.relative_to(catalog.ROOT)

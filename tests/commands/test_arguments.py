@@ -109,7 +109,7 @@ CASES = {
     ),
     "trace gemm_naive --html {out}.html": lambda s: (s.folder / "out.html").is_file(),
     "trace gemm_naive --agree": lambda s: (
-        list(s.agreement.recorded) == ["gemm_naive"] and s.agreement.recorded["gemm_naive"]
+        s.agreement.names == ("gemm_naive",) and s.agreement.record.data.agreement["gemm_naive"]
     ),
     "history gemm_naive": lambda s: s.events.step == "gemm_naive",
     "restore gemm_naive 3": lambda s: (s.choose.path.stem, s.choose.wanted) == ("gemm_naive", "3"),

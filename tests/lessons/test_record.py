@@ -80,7 +80,7 @@ def test_a_file_that_is_no_record_is_named_with_what_is_wrong(results, change, s
 ])  # fmt: skip
 def test_figures_are_the_records(results, words, text):
     found = figures.named("training", records.Record.open(GPU, results), MachineCode(), words.split())
-    assert found.text == text
+    assert found == text
 
 
 def test_pages_take_figures_and_the_table_from_there(results):

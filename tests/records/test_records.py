@@ -23,9 +23,8 @@ from common.records.entries import (
     StepRow,
 )
 from common.records.records import Record, RecordError
-from common.report import tables
 from common.run.messages import StepResult
-from common.timing import timing
+from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
 CARD = Gpu(**GPU)
@@ -239,8 +238,9 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, other, step, preset):
 @pytest.mark.parametrize("preset", TIMED)
 def test_every_preset_has_the_library_beside_it(shipped, other, preset):
     problem = problems.preset(preset)
-    peer = tables.PEERS[problem.ladder]
-    library, shipped = peer.split()[0], shipped if shipped.row(preset, peer) else other
+    library = peers._library(problem)
+    peer = f"{library} {peers.precisions(problem)[0]}"
+    shipped = shipped if shipped.row(preset, peer) else other
     found = shipped.row(preset, peer)
     assert found is not None, f"no row: python -m common bench --problem {preset}"
     assert isinstance(found, PeerRow)

@@ -187,9 +187,9 @@ def test_a_figure_that_the_record_holds_is_not_typed(path, shipped):
         for name in shipped.rows(preset)
         if name.replace(" ", "-") in page or name in page
     ]
-    held = {figures.floor(shipped, preset).text: f"floor {preset}" for preset in presets}
-    held |= {figures.time(shipped, *row).text: f"ms {' '.join(row)}" for row in rows}
-    rates = {one.text: f"ceiling {what}" for what in ("mma_f16", "mma_tf32", "wgmma_f16", "wgmma_tf32")
+    held = {str(figures.floor(shipped, preset)): f"floor {preset}" for preset in presets}
+    held |= {str(figures.time(shipped, *row)): f"ms {' '.join(row)}" for row in rows}
+    rates = {str(one): f"ceiling {what}" for what in ("mma_f16", "mma_tf32", "wgmma_f16", "wgmma_tf32")
              if (one := figures.ceiling(shipped, what))}  # fmt: skip
     own = re.sub(r"<!-- table:.*?<!-- end table -->|```.*?```|<!--=.*?<!--/-->", " ", page, flags=re.DOTALL)
     typed = re.findall(r"(?<![\d.,])\d+\.\d+(?!\d| ?[KMGT]i?B)", own)

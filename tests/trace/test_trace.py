@@ -297,7 +297,7 @@ def test_hardware_and_tracer_agree_but_for_known_kernels():
         on_tensor_cores = catalog.on_tensor_cores(step, RAGGED[step.ladder][0])
         for kernel in (one for shape in found.get(step.name, {}).values() for one in shape.kernels):
             for key in traces.AGREED:
-                ratio = traces.agreed_ratio(kernel.hardware, key, kernel.trace)
+                ratio = traces.agreed_ratio(kernel, key)
                 known = key == "shared_store_wavefronts" and 1 < (ratio or 0) < 1.1
                 beyond = kernel.hardware.ffma_threads - kernel.trace.ffma_threads
                 known |= key == "ffma_threads" and not on_tensor_cores and beyond > 0 and beyond % 1024 == 0
@@ -349,9 +349,9 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
         launches = 2 if step == "conv2d_unroll_gemm" else 1
         assert found.hardware.load_requests == 1000 * launches
         assert found.trace.load_requests > 0
-        ratio = traces.agreed_ratio(found.hardware, "load_requests", found.trace)
+        ratio = traces.agreed_ratio(found, "load_requests")
         assert ratio == 1000 * launches / found.trace.load_requests
-    table = traces.agreement(record.data.agreement)
+    table = traces.agreement(record)
     assert [cells[0] for cells in table.rows] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
 
 
@@ -369,7 +369,7 @@ def test_the_recorded_trace_is_what_the_tracer_counts_now(here, name):
 def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
     record.data.agreement["gemm_naive"][str(pairs[0][1])].source = "old"
-    assert traces.agreement(record.data.agreement).rows[0][0] == "`gemm_naive` ¶"
+    assert traces.agreement(record).rows[0][0] == "`gemm_naive` ¶"
 
 
 # --- the command line ---

@@ -5,6 +5,7 @@ from importlib import import_module
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, label, outline, titled
+from common.trace.hopper import tiles
 from common.trace.hopper import wgmma as layouts
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
@@ -22,7 +23,7 @@ def _operands():
 def swizzle():
     """A tile of A in the array and in shared memory, what its second wgmma reads, and the panels of a tile of B."""
     figure, (left, middle, right) = canvas.new_figure(9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
-    rows, unit = 16, layouts.UNIT // wgmma.BYTES
+    rows, unit = 16, tiles.UNIT // wgmma.BYTES
     first = layouts.Descriptor(0, 0, layouts.ATOM, layouts.ROW)
     places = layouts.operand(rows, wgmma.ROW, wgmma.BYTES, first)[:, ::unit] // unit
     a, b = _operands()

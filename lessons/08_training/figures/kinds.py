@@ -61,7 +61,7 @@ def table(record, *batches):
         for size in sizes:
             speed, eager = compared.speed(name, size), compared.speed(records.EAGER, size)
             both = speed and eager
-            cells.append(f"{1e3 * speed.timing.median_ms:,.0f} ({_times(speed, eager).text}×)" if both else "")
+            cells.append(f"{1e3 * speed.timing.median_ms:,.0f} ({_times(speed, eager)}×)" if both else "")
         rows.append(cells)
     header = ["a step, µs (times as fast as PyTorch)", "launches", *(f"{size:,} digits" for size in sizes)]
     note = f"Median of steps that follow each other, in turn on one {found.gpu.name}, {compared.run.date};"
