@@ -175,7 +175,7 @@ def compilers(record: Record, code: MachineCode) -> Table:
     others = successor.load(records.RESULTS)
     if others is None or not code.steps:
         raise UnmeasuredError(str(successor.FILE))
-    rows = []
+    rows, missing = [], []
     for name, one in others.steps.items():
         both = list[list[str]]()
         for kernel in (records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)):
@@ -187,13 +187,18 @@ def compilers(record: Record, code: MachineCode) -> Table:
         timed = record.data.compilers.get(one.preset, {}).get(name)
         times = (timed.times.first, timed.times.second) if timed else ()
         said = " → ".join(figures.milliseconds(time.median_ms) for time in times)
-        if len(both) == 2:  # else the successor does not compile it
-            rows.append([f"`{name}`", *map(" → ".join, zip(*both, strict=True)), said])
-    header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
+        if len(both) == 2:
+            compiling = " → ".join(f"{seconds:.1f}" for seconds in one.seconds)
+            rows.append([f"`{name}`", *map(" → ".join, zip(*both, strict=True)), compiling, said])
+        else:
+            missing.append(f"`{name}` ({one.reason})")
+    header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`", "compile s"]
     note = (
         "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
-        f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
+        f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}; seconds to the PTX of "
+        "all kernels of a step, on one core, without what the first kernel of a process waits for. "
     )
+    note += f"Not compiled: {'; '.join(missing)}." * bool(missing)
     if entries := [entry for steps in record.data.compilers.values() for entry in steps.values()]:
         versions = f"numba-cuda {record.run_of(entries[0]).packages['numba-cuda']} and {entries[0].successor}"
         note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
