@@ -98,7 +98,7 @@ _kept: dict[str, _Loaded] = {}
 
 @loading.spared
 def check_task(task: messages.Check) -> StepResult:
-    """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
+    """Check one file at one shape, as the task says; an engine's module is kept from case to
     case. The result has what the file prints: its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
     with contextlib.redirect_stdout(io.StringIO()) as heard:
@@ -144,7 +144,8 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     known = [faults.of_finding(one.kind, one.message, found, path, problem.names) for one in verdict.findings]
     in_text = [] if verdict.right else faults.of_text(path, problem.input_dtype.kind == "f")
     told = tuple(dict.fromkeys(filter(None, [*in_text, *known])))
-    return verdict.result(engine=task.engine, seed=task.seed, faults=told)
+    depth = task.depth if file.tracer else None
+    return verdict.result(engine=task.engine, seed=task.seed, faults=told, depth=depth)
 
 
 def _load(task: messages.Check) -> _Loaded:

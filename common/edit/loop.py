@@ -126,7 +126,7 @@ class Run:
         traced = isinstance(task, Check) and not task.on_gpu
         found: list[Outcome] = []
         for _, result in isolate.run([task], traced, run.CHECK_SECONDS, self.stop):
-            one = run.outcome(self.step, task, result, self.preset, False, False)
+            one = run.outcome(self.step, task, result, self.preset)
             found.append(run.retell(task, task.problem, one) if isinstance(task, Check) and task.on_gpu else one)
         return found
 

@@ -249,14 +249,15 @@ def typed(task: Task[Found], result: object) -> Found:
 
 
 class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check"):
-    """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and some more."""
+    """Is a file right at one shape, by one engine?"""
 
     engine: Engine = "traced"
     depth: Depth = "usual"
     seed: int = 0
-    special: str = ""
-    wide: bool = False
-    small: bool = False
+    special: str = ""  # operands of that kind of common.catalog.inputs.SPECIAL besides integers, or normals alone
+    wide: bool = False  # the tracer takes a narrower shape if no grid is as wide
+    small: bool = False  # the step is told that the card has common.check.plan.FEW multiprocessors
+    follows: bool = False  # the same process does the check before it first
     precision: str = "fp32"  # one of common.catalog.catalog.PRECISIONS
     algorithm: str | None = None  # one of common.catalog.reference.ALGORITHMS; None: the definition
     repeats: int = REPEATS  # launches on equal inputs that must agree
