@@ -4,7 +4,6 @@ kept while a step's code does not change."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import functools
 import threading
@@ -23,23 +22,18 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, plan
 from common.run import isolate, messages
-from common.run.messages import Check, Compile, Outcome, Result, Rival, Show, StepResult, at, place_of
+from common.run.messages import Check, Compile, Outcome, Rival, Show, StepResult, at, place_of
 from common.trace import cost, trace
 from common.trace.messages import Trace
 
 Answered = TypeVar("Answered")
-Told = TypeVar("Told", bound=Result)
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
-EXPLAIN_SECONDS = 20.0
 TRACE_SECONDS = 60.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 MOST_PROCESSES = 4  # for a step's traces: each translates the kernels anew
-EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
-
-_UNPLACED = {"illegal-address", "misaligned", "constant-memory"}  # faults whose line is the launch's
 
 
 class DeviceError(RuntimeError):
@@ -258,7 +252,6 @@ def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
     shape that was only compiled, nothing is known. A trace at a shape that was ``asked`` for takes nothing from a
     GPU's verdict where it is late."""
     ranks = {"unjudged": 1, "refused": 2, "right": 3}  # what is wrong first, of that what does not compile
-    order: list[str | None] = [None, "traced", "gpu"]
     late = [one for one in outcomes if asked and one.late and any(other.engine == "gpu" for other in outcomes)]
     by_problem: dict[Problem, list[Outcome]] = {}
     for one in outcomes:
@@ -266,7 +259,8 @@ def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
             by_problem.setdefault(one.problem, []).append(one)
     merged = []
     for mine in by_problem.values():
-        mine.sort(key=lambda one: (one.fine and one.only_compiled, ranks.get(one.status, 0), order.index(one.engine)))
+        mine.sort(key=lambda one: (one.fine and one.only_compiled, ranks.get(one.status, 0), not one.only_compiled,
+                                   one.engine != "traced"))  # fmt: skip
         printing = max(mine, key=lambda one: (bool(one.prints), one.engine == "traced"))
         merged.append(replace(
             mine[0], seconds=sum(one.seconds or 0.0 for one in mine),
@@ -276,24 +270,6 @@ def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
         ))  # fmt: skip
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
     return ran or merged
-
-
-def retell(task: Check, problem: Problem, result: Told) -> Told:
-    """What failed on a GPU, with the faults that a trace has a line for before its own. A typing error, or a launch
-    beyond the limits, names its line already; other failures do not."""
-    kinds = {fault.kind for fault in result.faults}
-    placed = bool(kinds) and not kinds & _UNPLACED
-    if result.status not in ("wrong", "timed_out", "crashed") or (result.status == "crashed" and placed):
-        return result
-    small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
-    again = replace(task, shape=small.shape(), engine="traced", repeats=1)
-    ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
-    found = [one for one in seen.faults if one.line]
-    told = {(one.kind, one.line) for one in found}
-    rest = [one for one in result.faults if (one.kind, one.line) not in told]
-    rest = [one for one in rest if not found or one.kind not in _UNPLACED]
-    found = [dataclasses.replace(one, what=f"traced at {small}: {one.what}") for one in found]
-    return replace(result, faults=found + rest)
 
 
 @functools.cache

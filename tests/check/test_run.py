@@ -213,7 +213,6 @@ def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card,
             yield task, result_with(result, status="wrong") if first else result
 
     monkeypatch.setattr(isolate, "run", wrong)
-    monkeypatch.setattr(run, "retell", lambda task, problem, result: result)
     list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
     assert not [task for task in asked if task.depth == "large"]
 
