@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from common.explain import diagnose
 from common.machine_code.capture import BoundStep
 from common.run import stages
 from common.run.messages import REPEATS as REPEATS
-from common.run.messages import Finding, StepResult
+from common.run.messages import Check, Finding, StepResult
 
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 # By precision, or by the operands' dtype if that is not float32: whose bound it is, and what usually exceeds it.
@@ -41,16 +41,7 @@ _RACE = "a race, such as a missing barrier, or a read of memory that nothing wro
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
-class Rules(NamedTuple):
-    """How a step is checked; as in :class:`common.run.messages.Check`."""
-
-    seed: int = 0
-    repeats: int = REPEATS
-    precision: str = "fp32"
-    algorithm: str | None = None
-
-
-RULES = Rules()
+RULES = Check(path="", ladder="", shape={})  # how a step is checked: its seed, repeats, precision and algorithm
 
 
 class Bench:
@@ -120,7 +111,7 @@ class Verdict:
     """What a check of one shape has found, launch by launch, up to the first that is wrong; right if nothing."""
 
     bench: Bench
-    rules: Rules = RULES
+    rules: Check = RULES
     findings: list[Finding] = field(default_factory=list)
     elements_compared: int = 0
     first: tuple[Array, Array, Array] | None = None  # the operands of the first launch, and its output
@@ -170,15 +161,16 @@ class Verdict:
     def on_normals(self, seed: int) -> None:
         """Launch on normals: is the error within the bound of the arithmetic?"""
         if self.right:
-            bench, (_, _, kind, algorithm) = self.bench, self.rules
-            x, weight = inputs.normals(bench.problem, seed, algorithm)
+            bench, rules = self.bench, self.rules
+            x, weight = inputs.normals(bench.problem, seed, rules.algorithm)
             bench.load(x, weight)
             y = bench.result()
             self.elements_compared += y.size
-            self.findings += trespass(bench, x, weight) + precision(bench.problem, x, weight, y, kind, algorithm)
+            imprecise = precision(bench.problem, x, weight, y, rules.precision, rules.algorithm)
+            self.findings += trespass(bench, x, weight) + imprecise
 
 
-def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
+def check_bench(bench: Bench, rules: Check = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
     verdict = Verdict(bench, rules)
     verdict.exact(*verdict.integers())
@@ -189,7 +181,7 @@ def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     return verdict
 
 
-def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
+def check_thoroughly(make: Callable[[], Bench], rules: Check = RULES) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches. ``make``
     gives a bench of the same step and problem anew."""
     verdict = check_bench(make(), rules)
@@ -203,7 +195,7 @@ def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict
     return verdict
 
 
-def _changes(problem: Problem, rules: Rules) -> Iterator[tuple[Array, Array, str, str]]:
+def _changes(problem: Problem, rules: Check) -> Iterator[tuple[Array, Array, str, str]]:
     """Operands of each kind, then some that differ little from those before, with what was changed, and the kind of
     finding that a wrong output is."""
     for special, said in inputs.SPECIAL.items():
@@ -233,7 +225,7 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
         yield values
 
 
-def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
+def check_once(bench: Bench, rules: Check = RULES, special: str = "") -> Verdict:
     """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any;
     on normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
     verdict = Verdict(bench, rules)

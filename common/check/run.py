@@ -314,7 +314,7 @@ def summaries(
     pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: Show | None = None
 ) -> Iterator[Outcome]:
     """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU. With
-    ``show`` each has the ``text`` of that; PTX comes alone. Raises FileNotFoundError without NVIDIA's assembler."""
+    ``show`` each has the ``text`` of that; PTX comes alone."""
     tasks: list[list[Any]] = []
     for step, preset in pairs:
         problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
@@ -324,8 +324,6 @@ def summaries(
     results = isolate.run_groups(tasks, True, COMPILE_SECONDS, device.workers())
     for step, preset in pairs:
         _, result = next(results)
-        if result.missing_tool:
-            raise FileNotFoundError(result.message)
         if not show:
             traced = next(results)[1].trace
             figures = cost.traffic(traced) if traced is not None else {}

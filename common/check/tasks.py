@@ -163,11 +163,10 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
         loading.drop()
         loading.require_large(problem, loading.room())
         return fullsize.check_large(file.module, problem)
-    rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
     make = partial(check.Bench, file.module, problem, tracer=file.tracer)
     if task.depth == "once":
-        return check.check_once(make(), rules, task.special)
-    return check.check_thoroughly(make, rules) if task.depth == "thorough" else check.check_bench(make(), rules)
+        return check.check_once(make(), task, task.special)
+    return check.check_thoroughly(make, task) if task.depth == "thorough" else check.check_bench(make(), task)
 
 
 # --- compiling ---
@@ -273,7 +272,7 @@ def summarise_task(task: messages.Summarise) -> StepResult:
         try:
             code = codegen.machine_code(launch, architecture, text)
         except codegen.ToolMissingError as error:
-            return StepResult(status="unusable", missing_tool=True, message=str(error))
+            return StepResult(status="unusable", message=str(error))
         shown = {"text": summaries.whole(code)} if task.show == "sass" else {}
         found.append(summaries.summary(launch, code) | shown)
     return StepResult(status="right", cards=found)

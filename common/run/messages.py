@@ -139,7 +139,6 @@ class StepResult(Result, frozen=True, kw_only=True):
     other_presets: dict[str, list[Summary]] | None = None  # those that compile to something else
     digest: str | None = None  # of the machine code of all launches, with grids and blocks, for each preset
     cards: Sequence[Summary] = ()  # summaries of the kernels
-    missing_tool: bool = False  # NVIDIA's assembler or disassembler is not installed
 
     @property
     def time(self) -> Timing:
