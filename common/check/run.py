@@ -9,7 +9,7 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -67,13 +67,13 @@ class Checking:
         seed: int = 0, compiled: bool = True, full: bool = False, brief: Collection[str] = (),
         timed: Iterable[tuple[Step, str]] = (), enough: int = ENOUGH_WRONG, pool: isolate.Pool | None = None,
     ) -> None:  # fmt: skip
-        self._pool, self._gpu = pool or isolate.Pool(), ThreadPoolExecutor(1)
+        self._pool = pool or isolate.Pool()
         self._checks: dict[Step, _StepCheck] = {}
         launched: dict[Step, list[messages.Shape]] = {}
         for step in steps:
             one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file, enough)
             one.lay_out(seed, full, step.name in brief, compiled)
-            launched[step] = [task.shape for task in one.on_gpu if task.depth != "large"]
+            launched[step] = [task.shape for task in one.on_gpu(large=False)]
         for step, preset in timed:
             launched.setdefault(step, []).extend(_sizes(step, preset))
         self._ahead: dict[Step, Future[Any]] = {}  # kernels compiled for this GPU
@@ -89,12 +89,11 @@ class Checking:
     def of(self, steps: list[Step]) -> Iterator[Outcome]:
         """What comes of these steps, step by step, one outcome for each shape."""
         for step in steps:
-            self._checks[step].launch(self._gpu, self._pool.stop, self._ahead.get(step))
-        for step in steps:
-            yield from self._checks[step].outcomes()
+            self.wait(step)
+            yield from self._checks[step].outcomes(self._pool.stop)
 
     def wait(self, step: Step) -> None:
-        """Wait for a step's kernels."""
+        """Wait until a step's kernels are compiled for the GPU."""
         if step in self._ahead:
             self._ahead[step].result()
 
@@ -102,8 +101,6 @@ class Checking:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.stop.set()
-        self._gpu.shutdown(wait=True, cancel_futures=True)
         self._pool.__exit__()
 
 
@@ -125,9 +122,11 @@ def beyond(step: Step) -> str:
     return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
-def check_at(step: Step, problem: Problem, file: Path | Rival | None, **more: Any) -> Check:
-    """The check of a step, or of ``file`` in its place, at one shape."""
-    return Check(**at(step, problem, file), precision=step.precision, algorithm=step.algorithm, **more)
+def placed(case: Check, step: Step, file: Path | Rival | None) -> Check:
+    """A case of the plan for a step, or for ``file`` in its place."""
+    repeats = messages.REPEATS if case.on_gpu else 1  # a trace has no races to catch by repeating
+    said = {"precision": step.precision, "algorithm": step.algorithm, "repeats": repeats}
+    return replace(case, **place_of(step, file), **said, seconds=case.seconds or plan.seconds(case))
 
 
 @dataclass
@@ -141,8 +140,7 @@ class _StepCheck:
     enough: int = ENOUGH_WRONG
     tasks: list[Check | Compile] = field(default_factory=list)  # all, in the order in which they are told
     groups: deque[list[Any]] = field(default_factory=deque)  # what any process may take: compilations, traces
-    on_gpu: list[Check] = field(default_factory=list)
-    running: list[Future[None]] = field(default_factory=list)
+    running: list[Future[bool]] = field(default_factory=list)
     given_up: threading.Event = field(default_factory=threading.Event)  # it does not compile, or enough is wrong
     found: dict[int, Outcome] = field(default_factory=dict)  # by the task's identity
 
@@ -161,28 +159,22 @@ class _StepCheck:
             cases = plan.smoke(step.ladder, gpu, seed)
         else:
             cases = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
-        said = {**place_of(step, self.file), "precision": step.precision, "algorithm": step.algorithm}
         for case in cases:
-            # a trace has no races to catch by repeating
-            repeats = messages.REPEATS if case.on_gpu else 1
-            task = replace(case, **said, repeats=repeats, seconds=plan.seconds(case))
+            task = placed(case, step, self.file)
             self.tasks.append(task)
-            if task.on_gpu:
-                self.on_gpu.append(task)
-            elif task.follows:
+            if task.follows and not task.on_gpu:
                 self.groups[-1].append(task)
-            else:
+            elif not task.on_gpu:
                 self.groups.append([task])
+
+    def on_gpu(self, large: bool) -> list[Check]:
+        checks = [task for task in self.tasks if isinstance(task, Check) and task.on_gpu]
+        return [task for task in checks if large == (task.depth == "large")]
 
     def start(self, pool: isolate.Pool, processes: int) -> None:
         """Start compilations and traces in so many ``processes``."""
         for _ in range(min(processes, len(self.groups))):
             self.running.append(pool.submit(self._run, self.shared(), pool.stop))
-
-    def launch(self, pool: ThreadPoolExecutor, stop: threading.Event, ahead: Future[Any] | None) -> None:
-        """Start the GPU's line, for when its kernels are compiled."""
-        if self.on_gpu:
-            self.running.append(pool.submit(self._run, self._in_line(ahead), stop))
 
     def shared(self) -> Iterator[Check | Compile]:
         """Group by group, what no other process has taken."""
@@ -190,16 +182,8 @@ class _StepCheck:
             while True:
                 yield from self.groups.popleft()
 
-    def _in_line(self, ahead: Future[Any] | None) -> Iterator[Check]:
-        if ahead:
-            ahead.result()
-        yield from (task for task in self.on_gpu if task.depth != "large")
-        if not all(one.fine for one in list(self.found.values())):
-            self.given_up.set()
-        yield from (task for task in self.on_gpu if task.depth == "large")  # the GPU has little room for them
-
-    def _run(self, tasks: Iterator[Any], stop: threading.Event) -> None:
-        """Find what comes of the tasks, until ``stop`` or until here or elsewhere enough is wrong."""
+    def _run(self, tasks: Iterable[Any], stop: threading.Event) -> bool:
+        """Find what comes of the tasks, until ``stop`` or until here or elsewhere enough is wrong; is nothing?"""
         wrong, unjudged = 0, list[bool]()
         results: Iterator[Any] = isolate.run(tasks, self.without_gpu, CHECK_SECONDS, stop, self.given_up)
         for task, result in results:
@@ -213,14 +197,19 @@ class _StepCheck:
             if len(unjudged) >= ENOUGH_WRONG and all(unjudged):
                 self.groups.clear()
                 break
+        return not wrong
 
-    def outcomes(self) -> list[Outcome]:
-        """What came of all lines, one outcome for each shape, as soon as they are done."""
+    def outcomes(self, stop: threading.Event) -> list[Outcome]:
+        """What comes of all, one outcome for each shape; what the GPU does, it does now."""
         if self.shape and not self.tasks:
             said = plan.too_large(self.shape)
             return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
+        if not self._run(self.on_gpu(large=False), stop):
+            self.given_up.set()
         for future in self.running:
             future.result()
+        if all(one.fine for one in self.found.values()):
+            self._run(self.on_gpu(large=True), stop)  # the GPU has little room for them
         found = [self.found[id(task)] for task in self.tasks if id(task) in self.found]
         return agreed(found, self.shape is not None)
 

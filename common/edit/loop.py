@@ -98,7 +98,7 @@ class Run:
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
         # a convolution's filters are unrolled: the smaller one is compiled sooner
         soon = small if self.without_gpu and small.form != "gemm" else full
-        first = run.check_at(self.step, small, self.version, depth="once", seconds=FIRST_SECONDS)
+        first = run.placed(plan.case(small, "traced", seconds=FIRST_SECONDS), self.step, self.version)
         with isolate.Pool(stop=self.stop) as pool:
             code, begun = pool.submit(self._ran, self._compile(soon)), pool.submit(self._ran, first)
             seed = plan.new_seed()
