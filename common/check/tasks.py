@@ -205,7 +205,7 @@ def compile_task(task: messages.Compile) -> StepResult:
     told: list[object] = []  # of each launch
     for architectures in loading.by_card(path, task.architectures):
         with on_card(architectures[0]):
-            module, built = loading.load(task), _Built()
+            module, built = loading.load(task), dict[object, Any]()
             for name, shape in shapes.items():
                 found[name] += _kernels(task, module, shape, architectures, built, told)
     for entries in found.values():
@@ -219,30 +219,21 @@ def compile_task(task: messages.Compile) -> StepResult:
     )  # fmt: skip
 
 
-# By kernel, signature and architecture: the PTX text, and the machine code, if that was asked for.
-_Built = dict[tuple[tuple[int, str], str], tuple[str, Any]]
-
-
 def _kernels(
-    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: _Built,
+    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: dict[object, Any],
     told: list[object],
 ) -> list[Summary]:  # fmt: skip
-    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again."""
-    launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
-    for launch, name in itertools.product(launched, architectures):
-        asked = launch.grid, launch.block, launch.dynamic_shared_bytes
-        limits.require_launch(*asked, name.removesuffix("a"), launch.cluster)
+    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again: by
+    kernel and argument types, for each architecture the PTX text and the machine code, if that was asked for."""
     entries: dict[object, Summary] = {}
-    for launch in launched:
+    for launch in codegen.launches(module, problems.from_shape(task.ladder, shape)):
         kernel, dynamic = (id(launch.kernel), str(launch.signature)), launch.dynamic_shared_bytes
-        if (kernel, architectures[0]) not in built:
-            for name, text in codegen.ptx(launch, architectures, task.machine_code).items():
-                with contextlib.suppress(codegen.ToolMissingError) if task.lenient else contextlib.nullcontext():
-                    built[kernel, name] = text, None
-                    if task.machine_code:
-                        built[kernel, name] = text, codegen.machine_code(launch, name, text)
         for name in architectures:
-            text, code = built[kernel, name]
+            limits.require_launch(launch.grid, launch.block, dynamic, name.removesuffix("a"), launch.cluster)
+        if kernel not in built:
+            texts = codegen.ptx(launch, architectures, task.machine_code)
+            built[kernel] = {name: (text, _assembled(task, launch, name, text)) for name, text in texts.items()}
+        for name, (text, code) in built[kernel].items():
             limits.require_shared(codegen.shared_arrays(text), dynamic, name.removesuffix("a"))
             digest = code and code.listing.digest
             told.append([shape, name, digest, launch.grid, launch.block, dynamic, launch.cluster])
@@ -254,6 +245,11 @@ def _kernels(
                 entry |= summaries.recorded(launch, code)
             entries[kernel, name] = entry
     return list(entries.values())
+
+
+def _assembled(task: messages.Compile, launch: codegen.Launch, name: str, text: str) -> Any:
+    with contextlib.suppress(codegen.ToolMissingError) if task.lenient else contextlib.nullcontext():
+        return codegen.machine_code(launch, name, text) if task.machine_code else None
 
 
 def summarise_task(task: messages.Summarise) -> StepResult:

@@ -204,7 +204,6 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
     """A task on one step's file."""
 
-    path: str  # of the file that is run
     ladder: str  # the step's
     step: str = ""  # its name, if whoever asks wants it told
     home: str | None = None  # the path that a copy takes for its own
@@ -300,8 +299,6 @@ class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
 
 class Peer(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.peer"):
     """How fast are NVIDIA's libraries at one shape? There is no file."""
-
-    path: str = ""
 
 
 class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
