@@ -225,10 +225,10 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
         yield values
 
 
-def check_once(bench: Bench, rules: Check = RULES, special: str = "") -> Verdict:
-    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any;
-    on normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
-    verdict = Verdict(bench, rules)
+def check_once(bench: Bench, rules: Check = RULES) -> Verdict:
+    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a special kind, if any; on
+    normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
+    verdict, special = Verdict(bench, rules), rules.special
     if special == inputs.NORMALS:
         verdict.on_normals(rules.seed)
     imprecise, verdict.findings = verdict.findings, []

@@ -165,7 +165,7 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
         return fullsize.check_large(file.module, problem)
     make = partial(check.Bench, file.module, problem, tracer=file.tracer)
     if task.depth == "once":
-        return check.check_once(make(), task, task.special)
+        return check.check_once(make(), task)
     return check.check_thoroughly(make, task) if task.depth == "thorough" else check.check_bench(make(), task)
 
 

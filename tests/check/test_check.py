@@ -144,7 +144,7 @@ def test_a_first_launch_that_is_wrong_alone_is_wrong_and_unstable():
 
 
 def once(module, special):
-    return kinds(check.check_once(check.Bench(module, SMALL), special=special))
+    return kinds(check.check_once(check.Bench(module, SMALL), replace(check.RULES, special=special)))
 
 
 def test_operands_of_a_kind_are_launched_on_besides_and_normals_alone():
