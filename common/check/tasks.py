@@ -98,8 +98,8 @@ _kept: dict[str, _Loaded] = {}
 
 @loading.spared
 def check_task(task: messages.Check) -> StepResult:
-    """Check one file at one shape, as the task says; an engine's module is kept from case to
-    case. The result has what the file prints: its Python first, then its kernels."""
+    """Check one file at one shape; an engine's module is kept from case to case. The result has what the file prints:
+    its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
     with contextlib.redirect_stdout(io.StringIO()) as heard:
         file = _kept[key] = _kept.get(key) or _load(task)
