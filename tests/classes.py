@@ -17,10 +17,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import mutants
+from msgspec.structs import replace
 from mutants import Mutant
 
 from common.catalog import catalog, device, problems
-from common.catalog.problems import Problem
 from common.check import plan, run
 from common.run import child
 from common.run.messages import Check, Compile, ShapeTask, StepResult
@@ -46,7 +46,7 @@ def verdict(kernel: Mutant, seed: int) -> dict:
     """What the first case that is not right says, in this process; ``cases`` counts those up to it."""
     began, cases = time.process_time(), plan.cases(kernel.ladder, False, seed)
     for number, case in enumerate(cases, 1):
-        result = ask(kernel, Check, case.problem, {**case.fields(), "repeats": 1})
+        result = ask(asked(kernel, case))
         if result.status not in ENDED and own_reason(kernel, result):
             return _told(result, case, number, began)
     return {"status": "right", "cases": len(cases), "case": "all", "seconds": time.process_time() - began}
@@ -57,17 +57,19 @@ def own_reason(kernel: Mutant, result: StepResult) -> bool:
     return kernel.of_limits or "LaunchLimitError" not in (result.message or "")
 
 
-def ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> StepResult:
-    if kind is Check:
-        fields = {"algorithm": kernel.algorithm, **fields}
-    task = kind(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
+def asked(kernel: Mutant, case: Check) -> Check:
+    """A case of the plan, of this kernel."""
+    return replace(case, path=str(kernel.path), algorithm=kernel.algorithm, repeats=1)
+
+
+def ask(task: ShapeTask) -> StepResult:
     with contextlib.redirect_stdout(io.StringIO()):
         result = child.attempt(task)
     assert "ModuleNotFoundError" not in (result.message or ""), result
-    return run.judged(problem, result)
+    return run.judged(task.problem, result)
 
 
-def _told(result: StepResult, case: plan.Case, number: int, began: float) -> dict:
+def _told(result: StepResult, case: Check, number: int, began: float) -> dict:
     findings = [(finding.kind, finding.message) for finding in result.findings]
     return {
         "status": result.status,
@@ -80,8 +82,9 @@ def _told(result: StepResult, case: plan.Case, number: int, began: float) -> dic
 
 def compiled(kernel: Mutant) -> dict:
     """What compiling it says."""
-    began, problem = time.process_time(), problems.FIRST[kernel.ladder]
-    result = ask(kernel, Compile, problem, {"architectures": [run.CODE_ARCHITECTURE]})
+    began, shape = time.process_time(), problems.FIRST[kernel.ladder].shape()
+    place = {"path": str(kernel.path), "ladder": kernel.ladder, "shape": shape}
+    result = ask(Compile(**place, architectures=[run.CODE_ARCHITECTURE]))
     if result.status == "right":
         return {"status": "right", "seconds": time.process_time() - began}
     return {

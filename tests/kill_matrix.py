@@ -18,11 +18,11 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import classes
+from msgspec.structs import replace
 from mutants import Mutant
 
 from common.catalog import catalog, problems
 from common.check import plan, tasks
-from common.check.plan import Case
 from common.explain import diagnose
 from common.run import child
 from common.run.messages import Check
@@ -37,7 +37,7 @@ RIGHT = {
     "iconv3d": "iconv3d_direct",
 }  # fmt: skip
 LISTS = ("covering", "tiled", "layers", "familiar")
-Line = tuple[Case, ...]  # one shape, or two that one module is asked for one after the other
+Line = tuple[Check, ...]  # one shape, or two that one module is asked for one after the other
 
 
 class _Late(BaseException):
@@ -61,7 +61,7 @@ def finds(kernel: Mutant, line: Line) -> bool:
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         for case in line:
-            result = classes.ask(kernel, Check, case.problem, {**case.fields(), "repeats": 1})
+            result = classes.ask(classes.asked(kernel, case))
             if result.status not in NO_FINDING and classes.own_reason(kernel, result):
                 return True
     except _Late:
@@ -73,17 +73,17 @@ def finds(kernel: Mutant, line: Line) -> bool:
 
 def others(kernel: Mutant, drawn: int) -> Iterator[Line]:
     """Shapes that may find a kernel which no line finds, its own first."""
-    yield tuple(Case(problem, "traced") for problem in kernel.shapes)
+    yield tuple(plan.case(problem, "traced") for problem in kernel.shapes)
     listed: Sequence[problems.Problem] = [one for name in LISTS for one in plan.listed(name, kernel.ladder)]
     for problem in (*listed, *plan.drawn(kernel.ladder, 1, drawn)):
-        yield (Case(problem, "traced"),)
+        yield (plan.case(problem, "traced"),)
 
 
 def milliseconds(ladder: str, line: Line) -> float:
     """Of a right kernel at a line."""
     path, began = catalog.find(RIGHT[ladder]).path, time.process_time()
     for case in line:
-        child.attempt(Check(path=str(path), ladder=ladder, shape=case.problem.shape(), **case.fields(), repeats=1))
+        child.attempt(replace(case, path=str(path), repeats=1))
     return 1e3 * (time.process_time() - began)
 
 

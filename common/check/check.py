@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,7 @@ from common.explain import diagnose
 from common.machine_code.capture import BoundStep
 from common.run import stages
 from common.run.messages import REPEATS as REPEATS
-from common.run.messages import Finding, StepResult
-
-Launched = tuple[Array, Array, Array]  # the operands and the output
+from common.run.messages import Check, Finding, StepResult
 
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 # By precision, or by the operands' dtype if that is not float32: whose bound it is, and what usually exceeds it.
@@ -43,16 +41,7 @@ _RACE = "a race, such as a missing barrier, or a read of memory that nothing wro
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
-class Rules(NamedTuple):
-    """How a step is checked; as in :class:`common.run.messages.Check`."""
-
-    seed: int = 0
-    repeats: int = REPEATS
-    precision: str = "fp32"
-    algorithm: str | None = None
-
-
-RULES = Rules()
+RULES = Check(path="", ladder="", shape={})  # how a step is checked: its seed, repeats, precision and algorithm
 
 
 class Bench:
@@ -119,12 +108,13 @@ class Bench:
 
 @dataclass
 class Verdict:
-    """What a check of one shape has found, launch by launch; right if nothing."""
+    """What a check of one shape has found, launch by launch, up to the first that is wrong; right if nothing."""
 
     bench: Bench
-    rules: Rules = RULES
+    rules: Check = RULES
     findings: list[Finding] = field(default_factory=list)
     elements_compared: int = 0
+    first: tuple[Array, Array, Array] | None = None  # the operands of the first launch, and its output
 
     @property
     def right(self) -> bool:
@@ -137,24 +127,26 @@ class Verdict:
             elements_compared=self.elements_compared, findings=self.findings, **more,
         )  # fmt: skip
 
-    def first(self) -> Launched:
-        """Launch on integers."""
-        return self.exact(*inputs.integers(self.bench.problem, self.rules.seed, self.rules.algorithm))
+    def integers(self, number: int = 0) -> tuple[Array, Array]:
+        return inputs.integers(self.bench.problem, self.rules.seed + number, self.rules.algorithm)
 
     def exact(
-        self, x: Array, weight: Array, said: str = "", kind: str = "wrong", before: Launched | None = None,
-        over: Array | None = None, repeats: int = 1, load: bool = True,
-    ) -> Launched:  # fmt: skip
+        self, x: Array, weight: Array, said: str = "", kind: str = "wrong", over: Array | None = None,
+        repeats: int = 1, load: bool = True,
+    ) -> None:  # fmt: skip
         """Launch on operands whose sums are exact, and compare; so many ``repeats`` must agree. Findings open with
-        ``said``, and are of that ``kind`` if the output is wrong. ``before``: a right launch before this one."""
-        bench, problem = self.bench, self.bench.problem
+        ``said``, and are of that ``kind`` if the output is wrong."""
+        if not self.right:
+            return
+        bench, problem, first = self.bench, self.bench.problem, self.first
         if load:
             bench.load(x, weight)
         y, expected = bench.result(over), reference.stored(problem, arrays.full(problem, x, weight))
         self.elements_compared += y.size
+        self.first = first or (x, weight, y)
         found, wrong = trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
         alone = not found and [one.kind for one in wrong] == ["wrong"]
-        why = diagnose.kept(problem, before[:2], (x, weight), before[2], y, expected) if before and alone else ""
+        why = diagnose.kept(problem, first[:2], (x, weight), first[2], y, expected) if first and alone else ""
         if why:
             kind, wrong = "stale", [Finding("wrong", f"{wrong[0].message.partition(' (')[0]}: {why}")]
         if not found:
@@ -165,50 +157,45 @@ class Verdict:
         for one in found:
             message = f"{said}: {one.message}" if said else one.message
             self.findings.append(Finding(kind if one.kind == "wrong" else one.kind, message))
-        return x, weight, y
 
     def on_normals(self, seed: int) -> None:
         """Launch on normals: is the error within the bound of the arithmetic?"""
-        bench, (_, _, kind, algorithm) = self.bench, self.rules
-        x, weight = inputs.normals(bench.problem, seed, algorithm)
-        bench.load(x, weight)
-        y = bench.result()
-        self.elements_compared += y.size
-        self.findings += trespass(bench, x, weight) + precision(bench.problem, x, weight, y, kind, algorithm)
+        if self.right:
+            bench, rules = self.bench, self.rules
+            x, weight = inputs.normals(bench.problem, seed, rules.algorithm)
+            bench.load(x, weight)
+            y = bench.result()
+            self.elements_compared += y.size
+            imprecise = precision(bench.problem, x, weight, y, rules.precision, rules.algorithm)
+            self.findings += trespass(bench, x, weight) + imprecise
 
 
-def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
+def check_bench(bench: Bench, rules: Check = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
     verdict = Verdict(bench, rules)
-    before = verdict.first()
-    if verdict.right:
-        # new operands over the old output: nothing of the first launch may survive; and a race would show here, too
-        new = inputs.integers(bench.problem, rules.seed + 1, rules.algorithm)
-        verdict.exact(*new, "on the second launch, with new inputs", "stale", before, before[2], rules.repeats)
-    if verdict.right:
-        verdict.on_normals(rules.seed + 2)
+    verdict.exact(*verdict.integers())
+    # new operands over the old output: nothing of the first launch may survive; and a race would show here, too
+    old = verdict.first[2] if verdict.first else None
+    verdict.exact(*verdict.integers(1), "on the second launch, with new inputs", "stale", old, rules.repeats)
+    verdict.on_normals(rules.seed + 2)
     return verdict
 
 
-def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
+def check_thoroughly(make: Callable[[], Bench], rules: Check = RULES) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches. ``make``
     gives a bench of the same step and problem anew."""
     verdict = check_bench(make(), rules)
-    problem = verdict.bench.problem
-    changes = _changes(problem, rules)
-    while verdict.right and (change := next(changes, None)):
+    for change in _changes(verdict.bench.problem, rules):
         verdict.exact(*change)
     if verdict.right:
         verdict.bench = make()
-    other = inputs.integers(problem, rules.seed + 4, rules.algorithm)
     for launch in range(RELAUNCHES + 1):
-        if verdict.right:
-            said = f"at launch {launch} on the same arrays" if launch else "in other arrays of the same shape"
-            verdict.exact(*other, said, "stale", load=not launch)
+        said = f"at launch {launch} on the same arrays" if launch else "in other arrays of the same shape"
+        verdict.exact(*verdict.integers(4), said, "stale", load=not launch)
     return verdict
 
 
-def _changes(problem: Problem, rules: Rules) -> Iterator[tuple[Array, Array, str, str]]:
+def _changes(problem: Problem, rules: Check) -> Iterator[tuple[Array, Array, str, str]]:
     """Operands of each kind, then some that differ little from those before, with what was changed, and the kind of
     finding that a wrong output is."""
     for special, said in inputs.SPECIAL.items():
@@ -238,21 +225,19 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
         yield values
 
 
-def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
-    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any;
-    on normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
-    verdict = Verdict(bench, rules)
+def check_once(bench: Bench, rules: Check = RULES) -> Verdict:
+    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a special kind, if any; on
+    normals alone, if it is that, and if they are wrong on integers, which say more if they are, too."""
+    verdict, special = Verdict(bench, rules), rules.special
     if special == inputs.NORMALS:
         verdict.on_normals(rules.seed)
-        if imprecise := verdict.findings:
-            verdict.findings = []
-            verdict.first()
-            verdict.findings = verdict.findings or imprecise
-        return verdict
-    before = verdict.first()
-    if special and verdict.right:
+    imprecise, verdict.findings = verdict.findings, []
+    if imprecise or special != inputs.NORMALS:
+        verdict.exact(*verdict.integers())
+    if special in inputs.SPECIAL:
         operands = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        verdict.exact(*operands, f"with {inputs.SPECIAL[special]}", "wrong", before)
+        verdict.exact(*operands, f"with {inputs.SPECIAL[special]}")
+    verdict.findings = verdict.findings or imprecise
     return verdict
 
 

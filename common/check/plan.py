@@ -9,17 +9,18 @@ what is unsound; the GPU runs the kernel as compiled, at more and larger shapes.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
+from msgspec.structs import replace
+
 from common.catalog import inputs, problems, store
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem
-from common.run.messages import Depth, Engine
+from common.run.messages import Check, Depth, Engine
 
 SHAPES, _LISTS = (Path(__file__).with_name(name) for name in ("shapes.toml", "full.toml"))
 
@@ -44,30 +45,17 @@ REFUSABLE_WEIGHT_BYTES = 64 << 10  # of constant memory
 FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
 
 
-@dataclass(frozen=True)
-class Case:
-    """One shape for one engine. ``special``: operands of that kind of :data:`common.catalog.inputs.SPECIAL` besides
-    integers, or normals in their place. ``small``: the step is told that the card has :data:`FEW` multiprocessors.
-    ``wide``: the tracer takes a narrower shape if no grid is as wide. ``follows``: the same process runs the case
-    before it first."""
+def case(problem: Problem, engine: Engine, depth: Depth = "once", seed: int = 0, **more: Any) -> Check:
+    """One shape for one engine: the check of no file as yet."""
+    shape = problem.shape()
+    return Check(path="", ladder=problem.ladder, shape=shape, engine=engine, depth=depth, seed=seed, **more)
 
-    problem: Problem
-    engine: Engine
-    depth: Depth = "once"
-    seed: int = 0
-    special: str = ""
-    wide: bool = False
-    small: bool = False
-    follows: bool = False
 
-    def fields(self) -> dict[str, Any]:
-        """What a check's task says of it beside the file and the shape; ``seconds`` is its limit, if no usual one."""
-        # a step whose weights are compiled in compiles for each change of them
-        long = self.depth == "large" or (self.engine, self.depth) == ("gpu", "thorough")
-        long = long or (self.engine == "traced" and multiply_adds(self.problem) > TRACED_FROM)
-        told = {**vars(self), "seconds": LONG_SECONDS if long else None}
-        del told["problem"], told["follows"]
-        return told
+def seconds(case: Check) -> float | None:
+    """The limit of a case that may take long."""
+    # a step whose weights are compiled in compiles for each change of them
+    long = case.depth == "large" or (case.engine, case.depth) == ("gpu", "thorough")
+    return LONG_SECONDS if long or (not case.on_gpu and multiply_adds(case.problem) > TRACED_FROM) else None
 
 
 def new_seed() -> int:
@@ -76,7 +64,7 @@ def new_seed() -> int:
 
 
 @lru_cache
-def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
+def chosen(ladder: str) -> tuple[tuple[Check, bool], ...]:
     """The cases that ``shapes.toml`` has for a ladder, or else for its form, those that find most in the least time
     first; and which of them a GPU runs, too.
 
@@ -84,7 +72,7 @@ def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
     operands, ``small``, ``wide``, ``gpu``. Raises ValueError naming a line that cannot be read.
     """
     data = store.read_toml(SHAPES)
-    found: list[tuple[Case, bool]] = []
+    found: list[tuple[Check, bool]] = []
     for line in data.get(ladder) or data[LADDERS[ladder].form]:
         texts, _, marked = line.partition("|")
         marks = marked.split()
@@ -94,70 +82,57 @@ def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
             allowed = "marks must be a depth, operands, small, wide or gpu"
             raise ValueError(f"{SHAPES.name}, {ladder}: {line!r}: {allowed}")
         for number, text in enumerate(texts.split(" then ")):
-            problem, small = problems.parse_shape(ladder, text), "small" in marks
-            case = Case(problem, "traced", depth, 0, special, "wide" in marks, small, number > 0)
-            found.append((case, "gpu" in marks))
+            flags = {"wide": "wide" in marks, "small": "small" in marks, "follows": number > 0}
+            problem = problems.parse_shape(ladder, text)
+            found.append((case(problem, "traced", depth, special=special, **flags), "gpu" in marks))
     return tuple(found)
 
 
-def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
+def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Check]:
     """The cases of a step of this ladder, those that find most in the least time first; ``seed`` is that of what is
     drawn. ``full``: the pairwise plan in their place."""
     compiled = LADDERS[ladder].form == "conv2d"  # for each shape, and each change of the weights: few are tried
-    large = [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
     if full:
-        found = _pairwise(ladder, seed)
-        small_card = [Case(one, "traced", "usual", seed, small=True) for one in listed("small_card", ladder)]
-        if not gpu:
-            return found + small_card
-        found += [replace(case, engine="gpu") for case in found[:: 10 if compiled else 1]]
-        more = drawn(ladder, seed, 2 if compiled else 60, LARGEST_ON_GPU, LARGEST_ON_GPU >> 8)
-        return found + _operands([Case(problem, "gpu") for problem in more], seed) + large + small_card
-    found = [case for case, _ in chosen(ladder)]
-    found = _operands(found + [Case(problem, "traced") for problem in drawn(ladder, seed, DRAWN)], seed)
+        traced, count, most = _pairwise(ladder, seed), 2 if compiled else 60, LARGEST_ON_GPU
+        on_gpu, terms = traced[:: 10 if compiled else 1], LARGEST_ON_GPU >> 8
+        traced = traced + [case(one, "traced", "usual", seed, small=True) for one in listed("small_card", ladder)]
+    else:
+        drawn_too = [case(one, "traced") for one in drawn(ladder, seed, DRAWN)]
+        traced = _operands([one for one, _ in chosen(ladder)] + drawn_too, seed)
+        on_gpu = [case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
+        on_gpu += [one for one, too in chosen(ladder) if too]
+        count, most, terms = DRAWN_COMPILED if compiled else DRAWN, MOST_ON_GPU, TERMS_ON_GPU
     if not gpu:
-        return found
-    on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
-    on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
-    more = drawn(ladder, seed, DRAWN_COMPILED if compiled else DRAWN, MOST_ON_GPU, TERMS_ON_GPU)
-    return found + _operands(on_gpu + [Case(problem, "gpu") for problem in more], seed) + large
+        return traced
+    on_gpu = on_gpu + [case(one, "gpu") for one in drawn(ladder, seed, count, most, terms)]
+    large = [case(one, "gpu", "large") for one in listed("large", ladder)]
+    return traced + _operands([replace(one, engine="gpu") for one in on_gpu], seed) + large
 
 
-def groups(cases: Sequence[Case]) -> list[list[Case]]:
-    """The cases, those that follow others in one group with these."""
-    found: list[list[Case]] = []
-    for case in cases:
-        if case.follows:
-            found[-1].append(case)
-        else:
-            found.append([case])
-    return found
-
-
-def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:
+def smoke(ladder: str, gpu: bool, seed: int) -> list[Check]:
     """The cases of a shipped step whose whole verdict is of the record: does it compile and run here?"""
     engine: Engine = "gpu" if gpu else "traced"  # what a trace finds is the same on all machines
-    return [Case(problems.FIRST[ladder], engine, "usual", seed), Case(problems.RAGGED[ladder][0], engine, seed=seed)]
+    return [case(problems.FIRST[ladder], engine, "usual", seed), case(problems.RAGGED[ladder][0], engine, seed=seed)]
 
 
-def _operands(planned: list[Case], seed: int, terms: float = SPECIAL_TERMS) -> list[Case]:
+def _operands(planned: list[Check], seed: int, terms: float = SPECIAL_TERMS) -> list[Check]:
     """Each with a seed of its own, and where it has integers alone, special operands of one kind after the other, if
     its sums have no more than ``terms``."""
     kinds, found = list(inputs.SPECIAL), []
-    for number, case in enumerate(planned, seed):
-        special = case.special
-        small = multiply_adds(case.problem) <= (LARGEST_ON_GPU if case.engine == "gpu" else SPECIAL_UP_TO)
-        if case.depth == "once" and not special and small and case.problem.reduction <= terms:
+    for number, one in enumerate(planned, seed):
+        special = one.special
+        small = multiply_adds(one.problem) <= (LARGEST_ON_GPU if one.on_gpu else SPECIAL_UP_TO)
+        if one.depth == "once" and not special and small and one.problem.reduction <= terms:
             special = kinds[number % len(kinds)]
-        found.append(replace(case, seed=number, special=special))
+        found.append(replace(one, seed=number, special=special))
     return found
 
 
-def _pairwise(ladder: str, seed: int) -> list[Case]:
+def _pairwise(ladder: str, seed: int) -> list[Check]:
     """Traces at shapes among which every pair of conditions occurs, and at all others that are listed."""
     first = problems.FIRST[ladder]
-    found = [Case(first, "traced", "thorough", seed)]
-    found += [Case(problem, "traced", "usual", seed) for problem in problems.RAGGED[ladder]]
+    found = [case(first, "traced", "thorough", seed)]
+    found += [case(problem, "traced", "usual", seed) for problem in problems.RAGGED[ladder]]
     # a path of its own may round what no other does: normals; where outputs are rounded, integers show that
     rounded = {one for one in listed("rounded", ladder) if multiply_adds(one) > SPECIAL_UP_TO}
     rounded |= {*listed("long_sums", ladder)}
@@ -165,20 +140,20 @@ def _pairwise(ladder: str, seed: int) -> list[Case]:
     shapes = [*listed("covering", ladder), *listed("twins", ladder)]
     shapes += [*drawn(ladder, seed, DRAWN, LARGEST_DRAWN, LARGEST_DRAWN >> 8), *tiled(ladder)]
     shapes += [one for name in ("long_sums", "layers", "familiar") for one in listed(name, ladder)]
-    planned = [Case(one, "traced", special=inputs.NORMALS if one in rounded else "") for one in shapes]
+    planned = [case(one, "traced", special=inputs.NORMALS if one in rounded else "") for one in shapes]
     found += _operands(planned, seed, math.inf)
-    return [*found, *(Case(one, "traced", wide=True) for one in listed("wide", ladder)), Case(first, "traced")]
+    return [*found, *(case(one, "traced", wide=True) for one in listed("wide", ladder)), case(first, "traced")]
 
 
-def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
+def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Check]:
     """The cases of a step at one shape that was asked for; none without a GPU if it is :func:`too_large`. Traces make
     several launches where one is quick, and one beside a GPU, whose verdict they hold up."""
-    found = [Case(problem, "gpu", "usual", seed)] if gpu else []
+    found = [case(problem, "gpu", "usual", seed)] if gpu else []
     if not too_large(problem):
         quick = not gpu and multiply_adds(problem) <= TRACED_FROM
-        found.append(Case(problem, "traced", "usual" if quick else "once", seed))
+        found.append(case(problem, "traced", "usual" if quick else "once", seed))
         if problem in listed("small_card", problem.ladder):
-            found.append(Case(problem, "traced", "usual", seed, small=True))
+            found.append(case(problem, "traced", "usual", seed, small=True))
     return found
 
 
@@ -305,4 +280,4 @@ def narrow(problem: Problem) -> Problem:
     """A shape of ``wide``; 1,025 in place of its long extent if a grid seldom needs y or z for that: a thread's loop
     over 65,537 filters takes the tracer half a minute."""
     long = {key: 1025 for key in _SELDOM[problem.form] if getattr(problem, key) > MAX_GRID_YZ}
-    return replace(problem, **long)
+    return dataclasses.replace(problem, **long)

@@ -4,13 +4,12 @@ kept while a step's code does not change."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -23,23 +22,18 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, plan
 from common.run import isolate, messages
-from common.run.messages import Check, Compile, Outcome, Result, Rival, Show, StepResult, at, place_of
+from common.run.messages import Check, Compile, Outcome, Rival, Show, StepResult, at, place_of
 from common.trace import cost, trace
 from common.trace.messages import Trace
 
 Answered = TypeVar("Answered")
-Told = TypeVar("Told", bound=Result)
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
-EXPLAIN_SECONDS = 20.0
 TRACE_SECONDS = 60.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 MOST_PROCESSES = 4  # for a step's traces: each translates the kernels anew
-EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
-
-_UNPLACED = {"illegal-address", "misaligned", "constant-memory"}  # faults whose line is the launch's
 
 
 class DeviceError(RuntimeError):
@@ -73,57 +67,51 @@ class Checking:
         seed: int = 0, compiled: bool = True, full: bool = False, brief: Collection[str] = (),
         timed: Iterable[tuple[Step, str]] = (), enough: int = ENOUGH_WRONG, pool: isolate.Pool | None = None,
     ) -> None:  # fmt: skip
+        self._pool = pool or isolate.Pool()
         self._checks: dict[Step, _StepCheck] = {}
-        processes = min(MOST_PROCESSES, device.workers() // max(1, len(steps))) or 1
+        launched: dict[Step, list[messages.Shape]] = {}
         for step in steps:
             one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file, enough)
             one.lay_out(seed, full, step.name in brief, compiled)
-        self._pool, self._gpu = pool or isolate.Pool(), ThreadPoolExecutor(1)
-        later = _shapes(timed)
-        for step, one in self._checks.items():
-            if on_gpu := [task for task in one.on_gpu if not _is_large(task)]:
-                shapes = [task.shape for task in on_gpu] + later.pop(step, [])
-                one.compiled = self._begin(step, shapes, file)
-            one.start(self._pool, processes)
-        self._later = {step: self._begin(step, shapes) for step, shapes in later.items()}
-
-    def _begin(self, step: Step, shapes: list[dict[str, int]], file: Path | Rival | None = None) -> Future[Any]:
-        """Compile a step's kernels, or those of ``file``, for this GPU."""
-        task = messages.Prepare(**place_of(step, file), device=inspect_device()[0], shapes=shapes)
-        return self._pool.submit(list, isolate.run([task], False, COMPILE_SECONDS, self._pool.stop))
+            launched[step] = [task.shape for task in one.on_gpu(large=False)]
+        for step, preset in timed:
+            launched.setdefault(step, []).extend(_sizes(step, preset))
+        self._ahead: dict[Step, Future[Any]] = {}  # kernels compiled for this GPU
+        processes = min(MOST_PROCESSES, device.workers() // max(1, len(steps))) or 1
+        for step, shapes in launched.items():
+            if shapes:
+                prepare = messages.Prepare(**place_of(step, file), device=inspect_device()[0], shapes=shapes)
+                run = isolate.run([prepare], False, COMPILE_SECONDS, self._pool.stop)
+                self._ahead[step] = self._pool.submit(list, run)
+            if step in self._checks:
+                self._checks[step].start(self._pool, processes)
 
     def of(self, steps: list[Step]) -> Iterator[Outcome]:
         """What comes of these steps, step by step, one outcome for each shape."""
-        checks = [self._checks[step] for step in steps]
-        for one in checks:
-            one.launch(self._gpu, self._pool.stop)
-        for one in checks:
-            yield from one.outcomes()
-
-    def wait(self, *steps: Step) -> None:
-        """Wait for the kernels of steps that are not checked."""
         for step in steps:
-            if step in self._later:
-                self._later[step].result()
+            self.wait(step)
+            yield from self._checks[step].outcomes(self._pool.stop)
+
+    def wait(self, step: Step) -> None:
+        """Wait until a step's kernels are compiled for the GPU."""
+        if step in self._ahead:
+            self._ahead[step].result()
 
     def __enter__(self) -> Checking:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.stop.set()
-        self._gpu.shutdown(wait=True, cancel_futures=True)
         self._pool.__exit__()
 
 
-def _shapes(pairs: Iterable[tuple[Step, str]]) -> dict[Step, list[dict[str, int]]]:
-    """The shapes of launches of steps on presets: of those that this GPU can run, also those that are timed first."""
-    wanted: dict[Step, list[dict[str, int]]] = {}
-    for step, preset in pairs:
-        with contextlib.suppress(loading.NoRoomError):
-            if not beyond(step):
-                whole = loading.fitted(problems.preset(preset), inspect_device()[1])
-                wanted.setdefault(step, []).extend(size.shape() for size in (whole, *loading.probed(whole)))
-    return wanted
+def _sizes(step: Step, preset: str) -> list[messages.Shape]:
+    """At which shapes a step is launched to time it on a preset: those that are timed first, too; none if this GPU
+    cannot run it."""
+    with contextlib.suppress(loading.NoRoomError):
+        if not beyond(step):
+            whole = loading.fitted(problems.preset(preset), inspect_device()[1])
+            return [size.shape() for size in (whole, *loading.probed(whole))]
+    return []
 
 
 def beyond(step: Step) -> str:
@@ -134,19 +122,16 @@ def beyond(step: Step) -> str:
     return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
-def check_at(step: Step, problem: Problem, file: Path | Rival | None, **more: Any) -> Check:
-    """The check of a step, or of ``file`` in its place, at one shape."""
-    return Check(**at(step, problem, file), precision=step.precision, algorithm=step.algorithm, **more)
-
-
-def _is_large(task: Check | Compile) -> bool:
-    return isinstance(task, Check) and task.depth == "large"
+def placed(case: Check, step: Step, file: Path | Rival | None) -> Check:
+    """A case of the plan for a step, or for ``file`` in its place."""
+    repeats = messages.REPEATS if case.on_gpu else 1  # a trace has no races to catch by repeating
+    said = {"precision": step.precision, "algorithm": step.algorithm, "repeats": repeats}
+    return replace(case, **place_of(step, file), **said, seconds=case.seconds or plan.seconds(case))
 
 
 @dataclass
 class _StepCheck:
-    """The check of one step, or of ``file`` in its place: its tasks, and what comes of them. Several processes share
-    the traces; at the end of the GPU's line are the largest shapes, for which it has little room."""
+    """The check of one step, or of ``file`` in its place: its tasks, and what comes of them."""
 
     step: Step
     without_gpu: bool
@@ -154,11 +139,8 @@ class _StepCheck:
     file: Path | Rival | None
     enough: int = ENOUGH_WRONG
     tasks: list[Check | Compile] = field(default_factory=list)  # all, in the order in which they are told
-    compiling: list[Compile] = field(default_factory=list)
-    traces: deque[list[Check]] = field(default_factory=deque)  # in groups
-    on_gpu: list[Check] = field(default_factory=list)
-    running: list[Future[None]] = field(default_factory=list)
-    compiled: Future[Any] | None = None  # ahead, for the GPU
+    groups: deque[list[Any]] = field(default_factory=deque)  # what any process may take: compilations, traces
+    running: list[Future[bool]] = field(default_factory=list)
     given_up: threading.Event = field(default_factory=threading.Event)  # it does not compile, or enough is wrong
     found: dict[int, Outcome] = field(default_factory=dict)  # by the task's identity
 
@@ -167,88 +149,84 @@ class _StepCheck:
         step, gpu, shape = self.step, not self.without_gpu, self.shape
         if shape and not gpu and plan.too_large(shape):
             return
-        if brief:
-            cases = plan.smoke(step.ladder, gpu, seed)
-        else:
-            cases = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
         if compiled and not gpu and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
             variants = [shape] if shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
             targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
-            self.compiling = [Compile(**at(step, one, self.file), architectures=targets) for one in variants]
-        self.tasks += self.compiling
-        repeats = {"gpu": messages.REPEATS, "traced": 1}  # a trace has no races to catch by repeating
-        for group in plan.groups(cases):
-            tasks = [
-                check_at(step, case.problem, self.file, **case.fields(), repeats=repeats[case.engine])
-                for case in group
-            ]
-            self.tasks += tasks
-            self.on_gpu += [task for task in tasks if task.on_gpu]
-            if traced := [task for task in tasks if not task.on_gpu]:
-                self.traces.append(traced)
-        self.on_gpu.sort(key=_is_large)
+            self.tasks += [Compile(**at(step, one, self.file), architectures=targets) for one in variants]
+            self.groups.append([*self.tasks])
+        if brief:
+            cases = plan.smoke(step.ladder, gpu, seed)
+        else:
+            cases = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
+        for case in cases:
+            task = placed(case, step, self.file)
+            self.tasks.append(task)
+            if task.follows and not task.on_gpu:
+                self.groups[-1].append(task)
+            elif not task.on_gpu:
+                self.groups.append([task])
+
+    def on_gpu(self, large: bool) -> list[Check]:
+        checks = [task for task in self.tasks if isinstance(task, Check) and task.on_gpu]
+        return [task for task in checks if large == (task.depth == "large")]
 
     def start(self, pool: isolate.Pool, processes: int) -> None:
-        """Start compilations, and traces in so many ``processes``."""
-        self.running += [pool.submit(self._run, self.compiling, pool.stop)] if self.compiling else []
-        for _ in range(min(processes, len(self.traces))):
-            self.running.append(pool.submit(self._run, isolate.shared(self.traces), pool.stop))
+        """Start compilations and traces in so many ``processes``."""
+        for _ in range(min(processes, len(self.groups))):
+            self.running.append(pool.submit(self._run, self.shared(), pool.stop))
 
-    def launch(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
-        """Start the GPU's line."""
-        self.running += [pool.submit(self._run, self.on_gpu, stop)] if self.on_gpu else []
+    def shared(self) -> Iterator[Check | Compile]:
+        """Group by group, what no other process has taken."""
+        with contextlib.suppress(IndexError):
+            while True:
+                yield from self.groups.popleft()
 
-    def _run(self, tasks: Iterable[Any], stop: threading.Event) -> None:
-        """Find what comes of the tasks, until ``stop`` or until here or elsewhere enough is wrong."""
-        ordinary = None
-        if tasks is self.on_gpu:
-            ordinary = sum(not _is_large(task) for task in self.on_gpu)
-            if self.compiled:
-                self.compiled.result()
-        outcomes: list[Outcome] = []
+    def _run(self, tasks: Iterable[Any], stop: threading.Event) -> bool:
+        """Find what comes of the tasks, until ``stop`` or until here or elsewhere enough is wrong; is nothing?"""
+        wrong, unjudged = 0, list[bool]()
         results: Iterator[Any] = isolate.run(tasks, self.without_gpu, CHECK_SECONDS, stop, self.given_up)
         for task, result in results:
             beside_gpu = not self.without_gpu and not task.on_gpu
-            found = outcome(self.step, task, result, None, self.shape is not None, beside_gpu)
-            if self.shape and isinstance(task, Check) and not task.on_gpu and found.right is not None:
-                found = replace(found, depth=task.depth)
-            outcomes.append(found)
-            self.found[id(task)] = found
-            wrong = [one.status for one in outcomes if not one.fine]
-            late = len(outcomes) == ordinary or len(wrong) >= self.enough or isinstance(task, Compile)
-            if (wrong and late) or set(wrong) & {"timed_out", "unusable"}:
+            found = self.found[id(task)] = outcome(self.step, task, result, None, beside_gpu)
+            wrong += not found.fine
+            ends = isinstance(task, Compile) or found.status in ("timed_out", "unusable") or wrong >= self.enough
+            if ends and not found.fine:
                 self.given_up.set()
-            if len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes):
-                self.traces.clear()
+            unjudged += [] if found.only_compiled else [found.status == "unjudged"]
+            if len(unjudged) >= ENOUGH_WRONG and all(unjudged):
+                self.groups.clear()
                 break
+        return not wrong
 
-    def outcomes(self) -> list[Outcome]:
-        """What came of all lines, one outcome for each shape, as soon as they are done."""
-        if self.shape and not self.running:
+    def outcomes(self, stop: threading.Event) -> list[Outcome]:
+        """What comes of all, one outcome for each shape; what the GPU does, it does now."""
+        if self.shape and not self.tasks:
             said = plan.too_large(self.shape)
             return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
+        if not self._run(self.on_gpu(large=False), stop):
+            self.given_up.set()
         for future in self.running:
             future.result()
+        if all(one.fine for one in self.found.values()):
+            self._run(self.on_gpu(large=True), stop)  # the GPU has little room for them
         found = [self.found[id(task)] for task in self.tasks if id(task) in self.found]
-        return _agreed(self.step, found, self.without_gpu, self.file)
+        return agreed(found, self.shape is not None)
 
 
 def outcome(
-    step: Step, task: messages.ShapeTask[StepResult], result: StepResult, preset: str | None, asked: bool, gpu: bool
+    step: Step, task: messages.ShapeTask[StepResult], result: StepResult, preset: str | None, gpu: bool = False
 ) -> Outcome:
     """What came of a task of a check: of a compilation, or :func:`judged`."""
     problem = problems.from_shape(step.ladder, result.shape or task.shape)
     compiled = isinstance(task, Compile)
-    result = replace(result, only_compiled=True) if compiled else judged(problem, result, asked, gpu)
+    result = replace(result, only_compiled=True) if compiled else judged(problem, result, gpu)
     return Outcome.of(step, problem, preset, result)
 
 
-def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
-    """The result, where a step that refuses an ordinary shape is wrong. ``asked``: that very shape was asked for.
-    With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like."""
-    if gpu and asked and result.late:
-        return replace(result, unsought=result.message)
+def judged(problem: Problem, result: StepResult, gpu: bool = False) -> StepResult:
+    """The result, where a step that refuses an ordinary shape is wrong. With a ``gpu`` to run it, what the tracer
+    does not know has a verdict but for races and the like."""
     if gpu and result.status == "unjudged" and result.engine == "traced" and not result.late:
         said = f"only the GPU ran it, so races and the like were not looked for: {result.message}"
         return replace(result, message=said)
@@ -258,51 +236,29 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     return replace(result, status="wrong", message=None, findings=[finding])
 
 
-def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path | Rival | None) -> list[Outcome]:
-    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else. What
-    only a GPU shows is told by a trace as far as it can. Of a shape that was only compiled, nothing is known."""
-    wrong = [outcome for outcome in outcomes if not outcome.fine]
-    if not without_gpu and wrong and all(outcome.engine in (None, "gpu") for outcome in wrong):
-        told = retell(check_at(step, wrong[0].problem, file), wrong[0].problem, wrong[0])
-        outcomes = [told if outcome is wrong[0] else outcome for outcome in outcomes]
-    unsought = None
-    if any(one.engine == "gpu" for one in outcomes):  # races and the like were looked for beside it
-        unsought = next((one.unsought for one in outcomes if one.unsought), None)
-        outcomes = [one for one in outcomes if not one.unsought]
+def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
+    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else. Of a
+    shape that was only compiled, nothing is known. A trace at a shape that was ``asked`` for takes nothing from a
+    GPU's verdict where it is late."""
+    ranks = {"unjudged": 1, "refused": 2, "right": 3}  # what is wrong first, of that what does not compile
+    late = [one for one in outcomes if asked and one.late and any(other.engine == "gpu" for other in outcomes)]
+    by_problem: dict[Problem, list[Outcome]] = {}
+    for one in outcomes:
+        if one not in late:
+            by_problem.setdefault(one.problem, []).append(one)
     merged = []
-    for problem in dict.fromkeys(outcome.problem for outcome in outcomes):
-        mine = [outcome for outcome in outcomes if outcome.problem == problem]
-        ranks = {"unjudged": 1, "refused": 2, "right": 3}  # what is wrong first, of that what does not compile
-        order: list[str | None] = [None, "traced", "gpu"]
-        known = [one for one in mine if not (one.fine and one.only_compiled)] or mine
-        chosen = min(known, key=lambda one: (ranks.get(one.status, 0), order.index(one.engine)))
+    for mine in by_problem.values():
+        mine.sort(key=lambda one: (one.fine and one.only_compiled, ranks.get(one.status, 0), not one.only_compiled,
+                                   one.engine != "traced"))  # fmt: skip
         printing = max(mine, key=lambda one: (bool(one.prints), one.engine == "traced"))
         merged.append(replace(
-            chosen, seconds=sum(one.seconds or 0.0 for one in mine),
+            mine[0], seconds=sum(one.seconds or 0.0 for one in mine),
             engines=list(dict.fromkeys(one.engine for one in mine if one.engine)),
-            depth=next((one.depth for one in mine if one.depth), None), unsought=unsought or chosen.unsought,
-            printed=printing.printed, prints=printing.prints,
+            depth=next((one.depth for one in mine if asked and one.depth), None),
+            unsought=next((str(one.message) for one in late), None), printed=printing.printed, prints=printing.prints,
         ))  # fmt: skip
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
     return ran or merged
-
-
-def retell(task: Check, problem: Problem, result: Told) -> Told:
-    """What failed on a GPU, with the faults that a trace has a line for before its own. A typing error, or a launch
-    beyond the limits, names its line already; other failures do not."""
-    kinds = {fault.kind for fault in result.faults}
-    placed = bool(kinds) and not kinds & _UNPLACED
-    if result.status not in ("wrong", "timed_out", "crashed") or (result.status == "crashed" and placed):
-        return result
-    small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
-    again = replace(task, shape=small.shape(), engine="traced", repeats=1)
-    ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
-    found = [one for one in seen.faults if one.line]
-    told = {(one.kind, one.line) for one in found}
-    rest = [one for one in result.faults if (one.kind, one.line) not in told]
-    rest = [one for one in rest if not found or one.kind not in _UNPLACED]
-    found = [dataclasses.replace(one, what=f"traced at {small}: {one.what}") for one in found]
-    return replace(result, faults=found + rest)
 
 
 @functools.cache
@@ -347,7 +303,7 @@ def summaries(
     pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: Show | None = None
 ) -> Iterator[Outcome]:
     """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU. With
-    ``show`` each has the ``text`` of that; PTX comes alone. Raises FileNotFoundError without NVIDIA's assembler."""
+    ``show`` each has the ``text`` of that; PTX comes alone."""
     tasks: list[list[Any]] = []
     for step, preset in pairs:
         problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
@@ -357,8 +313,6 @@ def summaries(
     results = isolate.run_groups(tasks, True, COMPILE_SECONDS, device.workers())
     for step, preset in pairs:
         _, result = next(results)
-        if result.missing_tool:
-            raise FileNotFoundError(result.message)
         if not show:
             traced = next(results)[1].trace
             figures = cost.traffic(traced) if traced is not None else {}
@@ -388,7 +342,9 @@ def known(steps: list[Step], conditions: object, room_bytes: int = 0) -> dict[st
     ``conditions``: what they depend on besides the step's code, the harness's and a small card's limits."""
     found: dict[str, list[Outcome]] = {}
     for step in steps:
-        entries = cache.get("check", _key(step, conditions), list[tuple[messages.Shape, StepResult]])
+        entries = cache.get(
+            "check", _key(step, conditions, device.small_card()), list[tuple[messages.Shape, StepResult]]
+        )
         if entries and not any(0 < (result.needed_bytes or 0) <= room_bytes for _, result in entries):
             shaped = [(problems.from_shape(step.ladder, shape), result) for shape, result in entries]
             found[step.name] = [Outcome.of(step, problem, None, result) for problem, result in shaped]
@@ -398,11 +354,12 @@ def known(steps: list[Step], conditions: object, room_bytes: int = 0) -> dict[st
 def keep(outcomes: list[Outcome], conditions: object) -> None:
     """Keep one step's outcomes, which must be all that there are."""
     entries = [(one.problem.shape(), StepResult(**one.told())) for one in outcomes]
-    cache.put("check", _key(outcomes[0].step, conditions), entries)
+    cache.put("check", _key(outcomes[0].step, conditions, device.small_card()), entries)
 
 
-def _key(step: Step, conditions: object) -> str:
-    return cache.key([*FINDERS, step.path], conditions, step.name, step.ladder, device.small_card())
+def _key(step: Step, *conditions: object, versions: tuple[str, ...] | None = None) -> str:
+    told = step.name, step.ladder, step.precision, step.requires, step.algorithm
+    return cache.key([*FINDERS, step.path], *told, *conditions, versions=versions)
 
 
 def shipped(steps: list[Step]) -> dict[str, Shipped]:
@@ -412,7 +369,7 @@ def shipped(steps: list[Step]) -> dict[str, Shipped]:
         step.name: found[step.name]
         for step in steps
         if step.name in found
-        and found[step.name].key == _of(step)
+        and found[step.name].key == _key(step, versions=())
         and not (small and len(loading.by_card(step.path, [small, device.USUAL_CARD])) > 1)
     }
 
@@ -422,11 +379,6 @@ def ship(outcomes: dict[Step, list[Outcome]]) -> None:
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     found = cache.read(VERDICTS, dict[str, Shipped])
     for step, mine in outcomes.items():
-        found[step.name] = Shipped(_of(step), len({outcome.problem for outcome in mine}), today)
+        found[step.name] = Shipped(_key(step, versions=()), len({outcome.problem for outcome in mine}), today)
     known = [step.name for step in catalog.everything()]
     store.write_json(VERDICTS, to_builtins({name: found[name] for name in known if name in found}))
-
-
-def _of(step: Step) -> str:
-    told = step.name, step.ladder, step.precision, step.requires, step.algorithm
-    return cache.key([*FINDERS, step.path], *told, versions=())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -98,8 +97,8 @@ _kept: dict[str, _Loaded] = {}
 
 @loading.spared
 def check_task(task: messages.Check) -> StepResult:
-    """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
-    case. The result has what the file prints: its Python first, then its kernels."""
+    """Check one file at one shape; an engine's module is kept from case to case. The result has what the file prints:
+    its Python first, then its kernels."""
     key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
     with contextlib.redirect_stdout(io.StringIO()) as heard:
         file = _kept[key] = _kept.get(key) or _load(task)
@@ -144,7 +143,8 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
     known = [faults.of_finding(one.kind, one.message, found, path, problem.names) for one in verdict.findings]
     in_text = [] if verdict.right else faults.of_text(path, problem.input_dtype.kind == "f")
     told = tuple(dict.fromkeys(filter(None, [*in_text, *known])))
-    return verdict.result(engine=task.engine, seed=task.seed, faults=told)
+    depth = task.depth if file.tracer else None
+    return verdict.result(engine=task.engine, seed=task.seed, faults=told, depth=depth)
 
 
 def _load(task: messages.Check) -> _Loaded:
@@ -162,11 +162,10 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
         loading.drop()
         loading.require_large(problem, loading.room())
         return fullsize.check_large(file.module, problem)
-    rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
     make = partial(check.Bench, file.module, problem, tracer=file.tracer)
     if task.depth == "once":
-        return check.check_once(make(), rules, task.special)
-    return check.check_thoroughly(make, rules) if task.depth == "thorough" else check.check_bench(make(), rules)
+        return check.check_once(make(), task)
+    return check.check_thoroughly(make, task) if task.depth == "thorough" else check.check_bench(make(), task)
 
 
 # --- compiling ---
@@ -204,7 +203,7 @@ def compile_task(task: messages.Compile) -> StepResult:
     told: list[object] = []  # of each launch
     for architectures in loading.by_card(path, task.architectures):
         with on_card(architectures[0]):
-            module, built = loading.load(task), _Built()
+            module, built = loading.load(task), dict[object, Any]()
             for name, shape in shapes.items():
                 found[name] += _kernels(task, module, shape, architectures, built, told)
     for entries in found.values():
@@ -218,30 +217,21 @@ def compile_task(task: messages.Compile) -> StepResult:
     )  # fmt: skip
 
 
-# By kernel, signature and architecture: the PTX text, and the machine code, if that was asked for.
-_Built = dict[tuple[tuple[int, str], str], tuple[str, Any]]
-
-
 def _kernels(
-    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: _Built,
+    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: dict[object, Any],
     told: list[object],
 ) -> list[Summary]:  # fmt: skip
-    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again."""
-    launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
-    for launch, name in itertools.product(launched, architectures):
-        asked = launch.grid, launch.block, launch.dynamic_shared_bytes
-        limits.require_launch(*asked, name.removesuffix("a"), launch.cluster)
+    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again: by
+    kernel and argument types, for each architecture the PTX text and the machine code, if that was asked for."""
     entries: dict[object, Summary] = {}
-    for launch in launched:
+    for launch in codegen.launches(module, problems.from_shape(task.ladder, shape)):
         kernel, dynamic = (id(launch.kernel), str(launch.signature)), launch.dynamic_shared_bytes
-        if (kernel, architectures[0]) not in built:
-            for name, text in codegen.ptx(launch, architectures, task.machine_code).items():
-                with contextlib.suppress(codegen.ToolMissingError) if task.lenient else contextlib.nullcontext():
-                    built[kernel, name] = text, None
-                    if task.machine_code:
-                        built[kernel, name] = text, codegen.machine_code(launch, name, text)
         for name in architectures:
-            text, code = built[kernel, name]
+            limits.require_launch(launch.grid, launch.block, dynamic, name.removesuffix("a"), launch.cluster)
+        if kernel not in built:
+            texts = codegen.ptx(launch, architectures, task.machine_code)
+            built[kernel] = {name: (text, _assembled(task, launch, name, text)) for name, text in texts.items()}
+        for name, (text, code) in built[kernel].items():
             limits.require_shared(codegen.shared_arrays(text), dynamic, name.removesuffix("a"))
             digest = code and code.listing.digest
             told.append([shape, name, digest, launch.grid, launch.block, dynamic, launch.cluster])
@@ -253,6 +243,11 @@ def _kernels(
                 entry |= summaries.recorded(launch, code)
             entries[kernel, name] = entry
     return list(entries.values())
+
+
+def _assembled(task: messages.Compile, launch: codegen.Launch, name: str, text: str) -> Any:
+    with contextlib.suppress(codegen.ToolMissingError) if task.lenient else contextlib.nullcontext():
+        return codegen.machine_code(launch, name, text) if task.machine_code else None
 
 
 def summarise_task(task: messages.Summarise) -> StepResult:
@@ -271,7 +266,7 @@ def summarise_task(task: messages.Summarise) -> StepResult:
         try:
             code = codegen.machine_code(launch, architecture, text)
         except codegen.ToolMissingError as error:
-            return StepResult(status="unusable", missing_tool=True, message=str(error))
+            return StepResult(status="unusable", message=str(error))
         shown = {"text": summaries.whole(code)} if task.show == "sass" else {}
         found.append(summaries.summary(launch, code) | shown)
     return StepResult(status="right", cards=found)

@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import problems, sources, store
+from common.catalog import catalog, problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
@@ -98,8 +98,7 @@ class Run:
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
         # a convolution's filters are unrolled: the smaller one is compiled sooner
         soon = small if self.without_gpu and small.form != "gemm" else full
-        engine = "traced" if self.without_gpu else "gpu"
-        first = run.check_at(self.step, small, self.version, depth="once", seconds=FIRST_SECONDS, engine=engine)
+        first = run.placed(plan.case(small, "traced", seconds=FIRST_SECONDS), self.step, self.version)
         with isolate.Pool(stop=self.stop) as pool:
             code, begun = pool.submit(self._ran, self._compile(soon)), pool.submit(self._ran, first)
             seed = plan.new_seed()
@@ -108,8 +107,9 @@ class Run:
             )
             with checking:
                 whole = pool.submit(self._ran, self._compile(full)) if soon != full else code
-                # it may have been traced, and found wrong: that it does not compile is told before that
-                yield FIRST, [*(code.result() if self.without_gpu else []), *begun.result()]
+                # it may be found wrong, too: that it does not compile is told before that; a GPU says so itself
+                compiled = [one for one in code.result() if self.without_gpu or one.fine]
+                yield FIRST, [*compiled, *begun.result()]
                 yield CHECK, list(checking.of([self.step]))
                 if self.without_gpu or all(one.fine for one in whole.result()):  # else it ran, whatever this one says
                     yield CODE, whole.result()
@@ -119,16 +119,13 @@ class Run:
 
     def _compile(self, problem: Problem) -> Compile:
         place = at(self.step, problem, self.version)
-        return Compile(**place, architectures=[run.CODE_ARCHITECTURE], machine_code=True, lenient=True)
+        targets = catalog.targets(self.step.requires, [run.CODE_ARCHITECTURE])
+        return Compile(**place, architectures=targets, machine_code=True, lenient=True)
 
     def _ran(self, task: ShapeTask[StepResult]) -> list[Outcome]:
-        """What came of a task, on the GPU with what a trace says of it; nothing if it was stopped."""
-        traced = isinstance(task, Check) and not task.on_gpu
-        found: list[Outcome] = []
-        for _, result in isolate.run([task], traced, run.CHECK_SECONDS, self.stop):
-            one = run.outcome(self.step, task, result, self.preset, False, False)
-            found.append(run.retell(task, task.problem, one) if isinstance(task, Check) and task.on_gpu else one)
-        return found
+        """What came of a task; nothing if it was stopped."""
+        results = isolate.run([task], isinstance(task, Check), run.CHECK_SECONDS, self.stop)
+        return [run.outcome(self.step, task, result, self.preset) for _, result in results]
 
     def _rivals(self) -> dict[str, Rival]:
         """What is timed against: the shipped file with the shipped helpers, if it is known."""
@@ -261,7 +258,7 @@ def _first(outcomes: list[Outcome]) -> str:
     declined = [outcome for outcome in outcomes if outcome.status == "refused"]
     if declined and not compiled:  # so nothing was built
         return f"[yellow]refused at {declined[-1].problem}[/]: {escape(declined[-1].message or '')}"
-    what = ["compiles"]
+    what = ["compiles"] if compiled else []
     if kernel := _kernel(compiled[0]) if compiled else None:
         spilled = f", {kernel.stack_bytes} bytes of stack" if kernel.stack_bytes else ""
         shared = f", {kernel.shared_bytes} bytes shared" if kernel.shared_bytes else ""

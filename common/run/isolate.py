@@ -20,7 +20,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import connection, forkserver, spawn
@@ -107,13 +106,6 @@ def run(
     finally:
         if own:
             own.end()
-
-
-def shared(groups: deque[list[Any]]) -> Iterator[Any]:
-    """What the groups hold, group by group, where several runs take from them at once."""
-    with contextlib.suppress(IndexError):
-        while True:
-            yield from groups.popleft()
 
 
 def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) -> tuple[list[Found], str]:

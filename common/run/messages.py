@@ -139,7 +139,6 @@ class StepResult(Result, frozen=True, kw_only=True):
     other_presets: dict[str, list[Summary]] | None = None  # those that compile to something else
     digest: str | None = None  # of the machine code of all launches, with grids and blocks, for each preset
     cards: Sequence[Summary] = ()  # summaries of the kernels
-    missing_tool: bool = False  # NVIDIA's assembler or disassembler is not installed
 
     @property
     def time(self) -> Timing:
@@ -205,7 +204,6 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
     """A task on one step's file."""
 
-    path: str  # of the file that is run
     ladder: str  # the step's
     step: str = ""  # its name, if whoever asks wants it told
     home: str | None = None  # the path that a copy takes for its own
@@ -249,14 +247,15 @@ def typed(task: Task[Found], result: object) -> Found:
 
 
 class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check"):
-    """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and some more."""
+    """Is a file right at one shape, by one engine?"""
 
     engine: Engine = "traced"
     depth: Depth = "usual"
     seed: int = 0
-    special: str = ""
-    wide: bool = False
-    small: bool = False
+    special: str = ""  # operands of that kind of common.catalog.inputs.SPECIAL besides integers, or normals alone
+    wide: bool = False  # the tracer takes a narrower shape if no grid is as wide
+    small: bool = False  # the step is told that the card has common.check.plan.FEW multiprocessors
+    follows: bool = False  # the same process does the check before it first
     precision: str = "fp32"  # one of common.catalog.catalog.PRECISIONS
     algorithm: str | None = None  # one of common.catalog.reference.ALGORITHMS; None: the definition
     repeats: int = REPEATS  # launches on equal inputs that must agree
@@ -300,8 +299,6 @@ class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
 
 class Peer(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.peer"):
     """How fast are NVIDIA's libraries at one shape? There is no file."""
-
-    path: str = ""
 
 
 class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):

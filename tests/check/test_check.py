@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from common.catalog import inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Gemm
@@ -37,7 +38,7 @@ def step(problem, change=lambda y: None, **extra):
 
 
 def checked(module, problem, **options):
-    return check.check_bench(check.Bench(module, problem), check.Rules(**options))
+    return check.check_bench(check.Bench(module, problem), replace(check.RULES, **options))
 
 
 def kinds(verdict):
@@ -143,7 +144,7 @@ def test_a_first_launch_that_is_wrong_alone_is_wrong_and_unstable():
 
 
 def once(module, special):
-    return kinds(check.check_once(check.Bench(module, SMALL), special=special))
+    return kinds(check.check_once(check.Bench(module, SMALL), replace(check.RULES, special=special)))
 
 
 def test_operands_of_a_kind_are_launched_on_besides_and_normals_alone():
@@ -170,7 +171,7 @@ CHECKS = 3  # of the usual check: integers, others, normals
 
 
 def thoroughly(module, problem=SIX, **options):
-    return check.check_thoroughly(lambda: check.Bench(module, problem), check.Rules(**options))
+    return check.check_thoroughly(lambda: check.Bench(module, problem), replace(check.RULES, **options))
 
 
 def test_a_right_step_is_right_after_every_change():

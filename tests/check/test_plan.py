@@ -6,13 +6,13 @@ import math
 
 import mutants
 import pytest
+from msgspec.structs import replace
 
 from common.catalog import catalog, inputs, problems
 from common.catalog.problems import LADDERS
 from common.check import plan
 from common.check.tasks import check_task
 from common.machine_code import capture
-from common.run.messages import Check
 
 MOST = 80  # cases of a ladder without a GPU
 
@@ -118,7 +118,6 @@ def test_a_finding_on_a_small_card_says_so():
     path = mutants.path("conv3d_stride_w_lost_on_a_full_card")
     problem = next(problem for problem in plan.listed("small_card", "conv3d") if problem.stride_w > 1)
     for small in (False, True):
-        case = plan.Case(problem, "traced", small=small)
-        found = check_task(Check(path=str(path), ladder="conv3d", shape=problem.shape(), **case.fields(), repeats=1))
+        found = check_task(replace(plan.case(problem, "traced", small=small), path=str(path)))
         messages = [one.message for one in found.findings]
         assert [message.endswith("(on a card of 4 multiprocessors)") for message in messages] == [True] * small

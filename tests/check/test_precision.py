@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from common.catalog import inputs, reference
 from common.catalog.problems import FLOAT16, LADDERS, RAGGED, Gemm, Hgemm, on_ladder
@@ -94,7 +95,8 @@ def verdict(problem, compute, precision="fp32"):
         x, weight, target = (np.array(array.copy_to_host()) for array in (x, weight, y))
         y.copy_to_device(np.asarray(compute(x, weight)).astype(target.dtype))
 
-    return check.check_bench(check.Bench(SimpleNamespace(launch=launch), problem), check.Rules(precision=precision))
+    rules = replace(check.RULES, precision=precision)
+    return check.check_bench(check.Bench(SimpleNamespace(launch=launch), problem), rules)
 
 
 def on_normals(problem, compute, precision="fp32", seed=2):

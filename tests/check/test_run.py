@@ -32,8 +32,7 @@ def text(before="", after="pass", first="pass"):
 
 
 def asked(path, engine, depth="once"):
-    case = plan.Case(FIRST, engine, depth)
-    return Check(path=str(path), ladder="gemm", shape=FIRST.shape(), **case.fields(), repeats=1)
+    return result_with(plan.case(FIRST, engine, depth), path=str(path), repeats=1)
 
 
 def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write):
@@ -51,10 +50,10 @@ def test_processes_share_the_traces_and_two_that_follow_each_other_stay_together
     cases = plan.cases(ladder, False, 3)
     check = run._StepCheck(next(one for one in catalog.everything() if one.ladder == ladder), True, None, None)
     check.lay_out(3, False, False, compiled=False)
-    assert check.tasks == [task for group in check.traces for task in group]
+    assert check.tasks == [task for group in check.groups for task in group]
     assert [task.problem for task in check.tasks] == [case.problem for case in cases]
     numbers = {id(task): number for number, task in enumerate(check.tasks)}
-    takers = [isolate.shared(check.traces) for _ in range(2)]
+    takers = [check.shared() for _ in range(2)]
     taken = [[], []]
     for turn in range(2 * len(cases)):
         taken[turn % 2] += [numbers[id(task)] for task in islice(takers[turn % 2], 1)]
@@ -214,7 +213,6 @@ def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card,
             yield task, result_with(result, status="wrong") if first else result
 
     monkeypatch.setattr(isolate, "run", wrong)
-    monkeypatch.setattr(run, "retell", lambda task, problem, result: result)
     list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
     assert not [task for task in asked if task.depth == "large"]
 
@@ -350,7 +348,7 @@ def outcomes(*results):
 
 
 def agreed(*results):
-    (outcome,) = run._agreed(NAIVE, outcomes(*results), True, None)
+    (outcome,) = run.agreed(outcomes(*results))
     return outcome
 
 
@@ -369,8 +367,8 @@ def test_a_shape_that_a_step_was_only_compiled_for_is_not_called_right():
     other = problems.RAGGED["gemm"][0]
     wrong = Outcome(step=NAIVE, problem=FIRST, status="wrong", engine="traced", findings=[])
     compiled = Outcome(step=NAIVE, problem=other, status="right", only_compiled=True)
-    assert [one.problem for one in run._agreed(NAIVE, [compiled, wrong], True, None)] == [FIRST]
-    assert [one.problem for one in run._agreed(NAIVE, [compiled], True, None)] == [other]
+    assert [one.problem for one in run.agreed([compiled, wrong])] == [FIRST]
+    assert [one.problem for one in run.agreed([compiled])] == [other]
 
 
 def test_the_edit_loop_does_not_call_it_sound():

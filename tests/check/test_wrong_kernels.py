@@ -286,7 +286,7 @@ def told():
     found = {}
     for kernel, (_, result) in zip(kernels, isolate.run(asked, True, PATIENCE), strict=True):
         step = next(one for one in catalog.steps() if one.ladder == kernel.ladder)
-        (outcome,) = run._agreed(step, [run.Outcome.of(step, problem_of(kernel), None, result)], True, kernel.path)
+        (outcome,) = run.agreed([run.Outcome.of(step, problem_of(kernel), None, result)])
         found[kernel.name] = outcome, traced[kernel.name]
     return found
 

@@ -155,7 +155,8 @@ class Gpu:
         for task in tasks:
             self.asked.append((task.kind, without_gpu))
             if isinstance(task, Check):
-                kind = "traced" if task.engine == "traced" else "check" if task.seconds is None else "first"
+                kind = "traced" if task.engine == "traced" else "check"
+                kind = "first" if task.seconds == loop.FIRST_SECONDS else kind
             else:
                 kind = {Pair: "pair", Compile: "compiled", Prepare: "prepared"}[type(task)]
             yield task, getattr(self, kind)
@@ -191,6 +192,12 @@ def test_a_run_whose_shipped_file_is_not_known_is_timed_alone(step, gpu, monkeyp
         ": 2.00 ms on gemm-4096, NVIDIA Test 9; the shipped version is not known" in loop.in_words("s", stages[-1])[0]
     )
     assert history.events("gemm_naive")[0].figure.startswith("2.00 ms on gemm-4096, NVIDIA Test 9; the shipped")
+
+
+def test_a_step_of_one_architecture_is_compiled_for_it():
+    step = catalog.find("hgemm_wgmma")
+    task = loop.Run(step, "hgemm-4096", without_gpu=True)._compile(problems.FIRST["hgemm"])
+    assert task.architectures == ["9.0a"]
 
 
 @pytest.fixture
@@ -242,13 +249,12 @@ def test_what_a_gpu_lets_pass_and_a_trace_does_not_fails_the_check(step, gpu):
     assert told(on_gpu(step))[-1] == (loop.TIME, [])
 
 
-def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
+def test_a_fault_that_a_trace_has_a_line_for_is_told_in_place_of_the_gpus(step, gpu):
     driver = Fault("illegal-address", "x", 40)
-    gpu.first = StepResult(status="crashed", message="CUDA_ERROR_ILLEGAL_ADDRESS", faults=[driver])
-    gpu.traced = StepResult(status="crashed", faults=[Fault("outside", "a[9]", 20)])
-    (stage,) = on_gpu(step).stages()
-    (outcome,) = stage.failed
-    assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
+    gpu.check = StepResult(status="crashed", message="CUDA_ERROR_ILLEGAL_ADDRESS", faults=[driver])
+    gpu.traced = StepResult(status="wrong", engine="traced", faults=[Fault("outside", "a[9]", 20)])
+    *_, stage = on_gpu(step).stages()
+    assert [(fault.kind, fault.line) for fault in stage.failed[0].faults] == [("outside", 20)]
 
 
 # --- commands ---

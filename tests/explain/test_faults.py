@@ -13,7 +13,7 @@ from common.check import run
 from common.edit import loop
 from common.explain import errors, faults
 from common.run import child, isolate
-from common.run.messages import Check, Compile, StepResult
+from common.run.messages import Check, Compile
 from common.trace.messages import Trace
 
 FOLDER = Path(__file__).parents[1] / "faults"
@@ -251,42 +251,17 @@ def test_a_float64_that_a_float16_is_made_of_is_found(write, zero, line):
     assert (found.line, "float16(float32(0.0))" in found.look_at) == (line, True)
 
 
-# --- after a failure on a GPU ---
-
-
-def retold(monkeypatch, failed, seen=None):
-    """``failed`` after a trace that says what was ``seen``; without that none may be made."""
-    monkeypatch.setattr(run.isolate, "run", seen and (lambda *_: [(None, seen)]))
-    return run.retell(Check(ladder="gemm", path="", shape=SHAPE.shape()), SHAPE, failed)
-
-
-def test_a_traced_fault_comes_before_the_drivers(monkeypatch):
-    driver = faults.Fault("illegal-address", "x", 30)
-    seen = StepResult(status="crashed", faults=[faults.Fault("outside", "a[9]", 20)])
-    failed = StepResult(status="crashed", faults=[driver])
-    result = retold(monkeypatch, failed, seen)
-    assert [fault.kind for fault in result.faults] == ["outside"]
-    assert result.faults[0].what == f"traced at {SHAPE}: a[9]"
-    assert retold(monkeypatch, failed, StepResult(status="right")).faults == [driver]
-
-
 def test_a_loop_that_may_have_no_end_is_the_while_around(write):
     path = write("gemm_x.py", "while True:\n    for i in range(3):\n        pass\nfor i in range(3):\n    pass\n")
     assert faults.of_time_out(3.0, path, 3).line == 1
     assert faults.of_time_out(3.0, path, 5).line == 4
 
 
-def test_what_names_its_line_already_is_not_run_again(monkeypatch):
-    typing = StepResult(status="crashed", faults=[faults.Fault("two-types", "x", 1)])
-    for named in (typing, StepResult(status="right")):
-        assert retold(monkeypatch, named) is named
-    seen = StepResult(status="crashed", faults=[faults.Fault("outside", "a[9]", 20)])
-    for failed in (StepResult(status="timed_out"), StepResult(status="crashed", message="who knows")):
-        assert [fault.kind for fault in retold(monkeypatch, failed, seen).faults] == ["outside"]
-
+# --- on a GPU ---
 
 # what only the compiler shows is the same with a GPU and without: a few of them
 BY_TRACE = ("illegal_address", "misaligned", "endless", "outside")  # what the driver cannot place
+UNPLACED = {"illegal-address", "misaligned", "constant-memory"}  # faults whose line is the launch's
 ON_GPU = some([f for f in FILES if f.by == "compiler"], len(FILES), 1)
 RUN = [f for f in FILES if f.by != "compiler"]  # the GPU's process starts anew after each
 ON_GPU += [f for f in RUN if f.name in BY_TRACE or f in some(RUN, len(RUN), 3)]
@@ -308,13 +283,13 @@ def on_gpu(folder):
 
 def names_its_line(result):
     kinds = {fault.kind for fault in result.faults}
-    return bool(kinds) and not kinds & run._UNPLACED
+    return bool(kinds) and not kinds & UNPLACED
 
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 @each(ON_GPU)
-def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
+def test_the_gpu_shows_it_or_leaves_it_to_the_tracer(fixture, on_gpu):
     result = on_gpu[fixture.name]
     if result.status == "right" and fixture.kind in LUCKY:
         return
@@ -323,16 +298,6 @@ def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
         assert result.faults[0].kind in ("two-types", "unsupported")
     elif result.status == "unusable" or (result.status == "crashed" and names_its_line(result)):
         fixture.require(result)
-
-
-@pytest.mark.gpu
-@pytest.mark.xdist_group("gpu")
-@each([fixture for fixture in FILES if fixture.name in BY_TRACE])
-def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
-    failed = on_gpu[fixture.name]
-    result = run.retell(fixture.task(Check, folder, engine="gpu", seconds=4.0), SHAPE, failed)
-    fixture.require(result)
-    assert result.faults[0].what.startswith(f"traced at {SHAPE}: ")
 
 
 def test_operands_of_whole_numbers_lose_no_fraction(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from sampling import covering, some
 
 from common.catalog import catalog, problems
@@ -39,11 +40,15 @@ def complaints(verdict):
     return [f"{finding.kind}: {finding.message}" for finding in verdict.findings]
 
 
+def rules(step, **more):
+    return structs.replace(check.RULES, precision=step.precision, algorithm=step.algorithm, **more)
+
+
 def sound(step, problem, seed=0):
     module, tracer = traced(step)
     tracer.forget()
     bench = check.Bench(module, problem, tracer=tracer)
-    assert complaints(check.check_bench(bench, check.Rules(seed, 1, step.precision, step.algorithm))) == []
+    assert complaints(check.check_bench(bench, rules(step, seed=seed, repeats=1))) == []
     assert tracer.faults() == []
 
 
@@ -114,7 +119,7 @@ def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):
                 loaded = catalog.load(step.path, step.ladder, constants=tile)
                 assert vars(loaded).items() >= tile.items()
                 bench = check.Bench(loaded, problem, tracer=tracer)
-            verdict = check.check_once(bench, check.Rules(precision=step.precision, algorithm=step.algorithm))
+            verdict = check.check_once(bench, rules(step))
         except ValueError:  # the step says that the tile does not fit the others
             continue
         taken += 1

@@ -31,6 +31,7 @@ def test_the_record_has_every_step_that_more_than_one_card_runs(record):
     assert set(record.steps) == {step.name for step in successor.steps()}
     for name, one in record.steps.items():
         assert bool(one.kernels) != bool(one.reason), name
+        assert len(one.seconds) == 2 * bool(one.kernels), name
 
 
 def test_the_table_shows_what_compiles_and_names_the_rest(record):

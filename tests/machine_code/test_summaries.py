@@ -248,7 +248,7 @@ def compiled(tmp_path_factory):
         "syntax": card(file("gemm_syntax", "def launch(a, b, c)\n")),
     }  # fmt: skip
     results = [result for _, result in isolate.run(list(tasks.values()), False, SECONDS)]
-    if results[1].missing_tool:
+    if results[1].status == "unusable":
         pytest.skip(results[1].message)
     return dict(zip(tasks, results, strict=True))
 

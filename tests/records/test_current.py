@@ -317,7 +317,7 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
 def bench(record, monkeypatch):
     """Runs a bench on that record; returns what was measured."""
     monkeypatch.setattr(peers, "available", lambda: False)
-    monkeypatch.setattr(run, "_shapes", lambda _: {})
+    monkeypatch.setattr(run, "_sizes", lambda *_: [])
     monkeypatch.setattr(console, "print_times", lambda *_: None)
 
     def bench(steps, fresh=False, **gpu):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numba import cuda
 from numba.cuda import cg, syncthreads, threadIdx
 from numba.cuda.cg import this_grid
@@ -24,9 +25,8 @@ def test_a_step_is_traced_right_and_then_compiled(name):
     step, tracer = catalog.find(name), Tracer()
     problem = problems.FIRST[step.ladder]
     module = catalog.load(step.path, step.ladder)
-    verdict = check.check_bench(
-        check.Bench(module, problem, tracer=tracer), check.Rules(0, 1, step.precision, step.algorithm)
-    )
+    rules = replace(check.RULES, repeats=1, precision=step.precision, algorithm=step.algorithm)
+    verdict = check.check_bench(check.Bench(module, problem, tracer=tracer), rules)
     assert (verdict.findings, tracer.faults()) == ([], [])
     architecture = step.requires if step.requires and step.requires.endswith("a") else "9.0"
     for launch in codegen.distinct(codegen.launches(module, problem)):
