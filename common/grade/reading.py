@@ -88,11 +88,37 @@ def departure(exercise: Exercise, text: str) -> str | None:
     """What a file changes of its exercise that is not its to change; None if nothing, or if it is not Python."""
     try:
         ast.parse(text)
-        if exercise.kind == "write":
-            return _around_the_blank(exercise.solution, text)
-        return _of_the_bug(exercise, text) if exercise.kind == "bug" else None
     except sources.NO_PYTHON:
         return None
+    if exercise.kind == "bug":
+        old, new = ([line.strip() for line in _lines(one)] for one in (exercise.solution, text))
+        most, count = exercise.lines + SLACK, len(new) - len(old)
+        if count <= most:  # else comparing them line by line might take long
+            count = sum(max(i2 - i1, j2 - j1) for i1, i2, j1, j2 in _changes(old, new))
+        said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
+        return f"{said}: find what is wrong, and leave the rest, names too" if count > most else None
+    if exercise.kind != "write":
+        return None
+    leaves = f"what stands between {BLANK} and {END} leaves the block of lines that it began in"
+    for found in _FILLED.finditer(text):
+        if any(line.strip() and not line.startswith(found[1]) for line in found[3].splitlines()):
+            return leaves
+    texts = exercise.solution, text
+    try:  # with a string in place of each blank and what fills it
+        old, new = (_lines(_FILLED.sub(lambda found: f"{found[1]}{found[2]!r}", one)) for one in texts)
+    except SyntaxError:  # a statement begins in the blank and ends behind it
+        return leaves
+    for i1, _, j1, j2 in _changes(old, new):
+        line = f"`{new[j1].strip()}` is not as given" if j1 < j2 else f"`{old[i1].strip()}` is missing"
+        only = f"only what stands between {BLANK} and {END} is yours to write"
+        return f"outside the blank, {line}: {only}, names for constants and shapes, too"
+    return None
+
+
+def _changes(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
+    """Where two texts differ: the lines from which to which of the one, and of the other."""
+    found = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(i1, i2, j1, j2) for tag, i1, i2, j1, j2 in found if tag != "equal"]
 
 
 def unfilled(text: str) -> str:
@@ -103,39 +129,6 @@ def unfilled(text: str) -> str:
             line = text.count("\n", 0, found.start()) + 1
             return f"line {line}: between {BLANK} and {END} nothing is written yet; what follows comes of that"
     return ""
-
-
-def _around_the_blank(given: str, text: str) -> str | None:
-    only = f"only what stands between {BLANK} and {END} is yours to write"
-    blanks = list(_FILLED.finditer(text))
-    if [found[2].strip() for found in blanks] != [found[2].strip() for found in _FILLED.finditer(given)]:
-        return f"the lines {BLANK} and {END} are not as given: {only}"
-    leaves = f"what stands between {BLANK} and {END} leaves the block of lines that it began in"
-    if any(line.strip() and not line.startswith(found[1]) for found in blanks for line in found[3].splitlines()):
-        return leaves
-    try:  # with a string in place of each blank and what fills it
-        old, new = (_lines(_FILLED.sub(lambda found: f"{found[1]}{found[2]!r}", one)) for one in (given, text))
-    except SyntaxError:  # a statement begins in the blank and ends behind it
-        return leaves
-    for i1, i2, j1, j2 in _changes(old, new):
-        line = f"`{new[j1].strip()}` is not as given" if j1 < j2 else f"`{old[i1:i2][0].strip()}` is missing"
-        return f"outside the blank, {line}: {only}, names for constants and shapes, too"
-    return None
-
-
-def _of_the_bug(exercise: Exercise, text: str) -> str | None:
-    old, new = ([line.strip() for line in _lines(one)] for one in (exercise.solution, text))
-    most, count = exercise.lines + SLACK, len(new) - len(old)
-    if count <= most:  # else comparing them line by line might take long
-        count = sum(max(i2 - i1, j2 - j1) for i1, i2, j1, j2 in _changes(old, new))
-    said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
-    return f"{said}: find what is wrong, and leave the rest, names too" if count > most else None
-
-
-def _changes(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
-    """Where two texts differ: the lines from which to which of the one, and of the other."""
-    found = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return [(i1, i2, j1, j2) for tag, i1, i2, j1, j2 in found if tag != "equal"]
 
 
 def _tree(text: str) -> ast.Module:
@@ -176,27 +169,18 @@ def _lines(text: str) -> list[str]:
 NEAR = 1.0  # percent, where a value is no whole number
 
 
-class AnswerError(ExerciseError):
-    """A file of answers, or an expected value, cannot be read."""
-
-
 @dataclass(frozen=True)
 class Expected:
     """A right value. What is near enough to it, or to what tables show of it, is right."""
 
     value: float
     within: float  # percent
+    shown: float  # the value, with the digits of tables if they show it
     source: str = ""  # where it was measured; empty if it can be worked out
-    shown: float | None = None  # with the digits of tables, if they show it
-
-    @property
-    def told(self) -> float:
-        """The value as whoever reads the tables knows it."""
-        return self.value if self.shown is None else self.shown
 
     def compare(self, answer: float) -> str:
         """Empty if the answer is right, else which way it is off."""
-        if any(abs(answer - value) <= abs(value) * self.within / 100 for value in (self.value, self.told)):
+        if any(abs(answer - value) <= abs(value) * self.within / 100 for value in (self.value, self.shown)):
             return ""
         return "too low" if answer < self.value else "too high"
 
@@ -207,26 +191,26 @@ class Expected:
 
 
 def expected(text: str) -> Expected:
-    """The value that these words stand for; raises AnswerError if they make no sense or nothing was measured."""
+    """The value that these words stand for; raises ValueError if they make no sense, and
+    ExerciseError if nothing was measured."""
     words, _, tolerance = text.partition(" within ")
     kind, *arguments = words.split()
     if kind == "fixed":
         value = evaluated(arguments[0])
-        return Expected(value, float(tolerance or (0.0 if value == round(value) else NEAR)))
-    if kind not in figures.NAMED:
-        raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are fixed, {', '.join(figures.NAMED)}")
+        return Expected(value, float(tolerance or (0.0 if value == round(value) else NEAR)), value)
     record = records.other(records.REFERENCE_GPU)
     figure = figures.named(kind, record or records.nothing(), records.load_code(), arguments)
     if not isinstance(figure, figures.Figure) or record is None:
-        raise AnswerError(f"{words}: nothing has been measured for it yet")
-    return Expected(figure.value, float(tolerance or NEAR), f"{words}, measured on {record.gpu_name}", figure.shown)
+        raise ExerciseError(f"{words}: nothing has been measured for it yet")
+    shown = figure.value if figure.shown is None else figure.shown
+    return Expected(figure.value, float(tolerance or NEAR), shown, f"{words}, measured on {record.gpu_name}")
 
 
 def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
-    """Reasons not to pass a prediction, and what each right answer was compared with; raises AnswerError."""
+    """Reasons not to pass a prediction, and what each right answer was compared with; raises ExerciseError."""
     try:
         given = read(exercise.path.name, text)
-    except AnswerError as error:
+    except ExerciseError as error:
         return [Finding("unusable", str(error))], []
     findings, notes, missing = list[Finding](), list[str](), list[str]()
     for name, words in exercise.answers.items():
@@ -239,7 +223,7 @@ def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
             said = right.slip(answer, exercise.slips.get(name, {})) or right.source
             findings.append(Finding("wrong", f"{name} = {_shown(answer)} is {off}{said and ': '}{said}"))
         else:
-            notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}, yours {_shown(answer)}")
+            notes.append(f"{name} = {_shown(right.shown)}: {right.source or 'worked out'}, yours {_shown(answer)}")
     if missing:
         findings.insert(0, Finding("unanswered", f"no value yet for {', '.join(missing)}"))
     return findings, notes
@@ -250,7 +234,7 @@ def _shown(value: float) -> str:
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:.6g}"
 
 
-_ARITHMETIC = ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.operator, ast.USub, ast.UAdd
+_ARITHMETIC = ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.operator, ast.USub, ast.UAdd
 _LARGEST = 10.0**30
 _MUST = f"must be NAME = number of at most {_LARGEST:g}, or arithmetic of numbers and of names that have one"
 
@@ -262,7 +246,7 @@ def evaluated(text: str) -> float:
 
 def read(name: str, text: str) -> dict[str, float | None]:
     """The names that a file's text assigns and their values: numbers, or arithmetic of them and of names before; None
-    if not answered yet. Raises AnswerError naming the file, by ``name``, and the line of anything else."""
+    if not answered yet. Raises ExerciseError naming the file, by ``name``, and the line of anything else."""
     found: dict[str, float | None] = {}
     line = 1
     try:
@@ -278,19 +262,17 @@ def read(name: str, text: str) -> dict[str, float | None]:
     except (SyntaxError, ValueError, ArithmeticError, NameError, TypeError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or line
         said = [*text.split("\n"), ""][line - 1].strip()
-        raise AnswerError(f"{name}:{line}: `{cut(said, 80)}`: {_MUST}") from None
+        raise ExerciseError(f"{name}:{line}: `{cut(said, 80)}`: {_MUST}") from None
     return found
 
 
 def _value(expression: ast.expr, known: Mapping[str, float | None]) -> float:
     """Raises NameError for a name without a value, ArithmeticError or TypeError for what is no arithmetic."""
     for node in ast.walk(expression):
-        if not isinstance(node, _ARITHMETIC):
-            raise TypeError
-        if isinstance(node, ast.Constant):
-            if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-                raise TypeError
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             node.value = float(node.value)  # a power of whole numbers may have any number of digits
+        elif not isinstance(node, _ARITHMETIC):
+            raise TypeError
     named = {name: value for name, value in known.items() if value is not None}
     value = eval(compile(ast.Expression(expression), "answers", "eval"), {"__builtins__": {}}, named)
     if isinstance(value, complex) or not abs(value) <= _LARGEST:

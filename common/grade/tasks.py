@@ -86,14 +86,12 @@ def limited(exercise: Exercise) -> set[str]:
 
 def touched(found: Traced) -> dict[str, float]:
     """The figures that a trace tells."""
-    main = found.main
-    threads = int(np.prod(main.block))
+    main, threads = found.main, int(np.prod(found.main.block))
     # acc += a * b + c * d adds two products, and one of them is no multiply-add to the compiler; what is left out
     # where there is padding is another matter
     pads = any(getattr(found.problem, f"pad_{axis}", 0) for axis in "dhw")
     needed = 0 if pads or len(found.kernels) > 1 else found.problem.flops // 2
     told = main.fma / max(main.fma, needed, 1)
-    reads = {space: main.per_fma[space]["loads"] * told if main.per_fma else 0.0 for space in ("shared", "global")}
     requests = sum(access.requests for access in main.select("shared"))
     return {
         **figures.worst(found),
@@ -102,8 +100,8 @@ def touched(found: Traced) -> dict[str, float]:
         "under_way": float(main.under_way),
         "atomics": float(sum(one.accesses for each in found.kernels for one in each.accesses if one.op == "atomic")),
         "writes": _accesses(found, "write", "tma store").total() / found.output.size,
-        "shared_reads": reads["shared"],
-        "global_reads": reads["global"],
+        "shared_reads": main.per_fma["shared"]["loads"] * told if main.per_fma else 0.0,
+        "global_reads": main.per_fma["global"]["loads"] * told if main.per_fma else 0.0,
     }
 
 
@@ -138,8 +136,8 @@ def _compared_reads(most: float, traced: Traced, solved: Traced) -> tuple[str, s
     reads, needed = (_accesses(found, "read", "copy") for found in (traced, solved))
     asked, allowed = reads.total(), most * needed.total()
     note = f"{asked:,.0f} values read from global memory at {traced.problem}, at most {allowed:,.0f} allowed"
-    pairs = [(name, reads[name], count) for name, count in needed.items()] + [("all arrays", asked, needed.total())]
-    for name, count, enough in pairs:
+    for name, enough in [*needed.items(), ("all arrays", needed.total())]:
+        count = asked if name == "all arrays" else reads[name]
         if count > most * enough:
             why = NEEDED + STAGED * (touched(solved)["shared_requests"] > 0)
             said = f"{count:,.0f} values of {name} are read from global memory"
@@ -149,34 +147,43 @@ def _compared_reads(most: float, traced: Traced, solved: Traced) -> tuple[str, s
 
 def compiled(
     module: ModuleType, problem: Problem, names: Collection[str], least: Collection[str], architecture: str
-) -> dict[str, float]:
+) -> tuple[dict[str, float], dict[str, str]]:
     """``float64``, and the figures of :data:`COUNTED` that are asked for in compiled code: the largest of the kernels
-    that multiply and add floats, for those of ``least`` the smallest (float64 and the stack: of all). Raises
-    ToolMissingError without NVIDIA's assembler, and what Numba raises."""
-    launches = codegen.launches(module, problem)
-    distinct = {_key(one): one for one in reversed(launches)}
-    texts = {key: codegen.ptx(one, [architecture])[architecture] for key, one in distinct.items()}
-    found: dict[str, float] = {"float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values())}
-    if not names:
-        return found
-    loops = bool({"per_fma", "shared_per_fma"} & {*names})
-    codes = {key: codegen.machine_code(one, architecture, texts[key], loops) for key, one in distinct.items()}
-    working = [one for one in launches if "fma.rn.f32" in texts[_key(one)]] or launches
-    each = [_of_launch(one, texts[_key(one)], codes[_key(one)], problem) for one in working]
-    found["stack_bytes"] = max(code.stack_bytes for code in codes.values())
-    found |= {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
-    return {name: found[name] for name in ("float64", *names)}
+    that multiply and add floats, for those of ``least`` the smallest (the stack: of all); and the line that most
+    float64 instructions come from. Raises ToolMissingError without NVIDIA's assembler, and what Numba raises."""
+    wide, stack = Counter[int](), [0.0]
+    working, others = list[dict[str, float]](), list[dict[str, float]]()
+    for launch in codegen.distinct(codegen.launches(module, problem)):
+        text = codegen.ptx(launch, [architecture], lines=True)[architecture]
+        wide += _float64(text, module)
+        if names:
+            loops = bool({"per_fma", "shared_per_fma"} & {*names})
+            code = codegen.machine_code(launch, architecture, text, loops)
+            stack.append(code.stack_bytes)
+            each = working if "fma.rn.f32" in text else others
+            each.append(_of_launch(launch, text, code, problem))
+    found = {"float64": float(wide.total()), "stack_bytes": max(stack)}
+    for name in {*names} - {*found}:
+        found[name] = (min if name in least else max)(one[name] for one in working or others)
+    lines = [f", {count} of them from {_line(module, line)}" for line, count in wide.most_common() if line]
+    return {name: found[name] for name in ("float64", *names)}, {"float64": lines[0]} if lines else {}
 
 
-def _key(launch: codegen.Launch) -> tuple[int, str]:
-    """What is compiled once."""
-    return id(launch.kernel), str(launch.signature)
+def _float64(text: str, module: ModuleType) -> Counter[int]:
+    """How many float64 instructions of a kernel's PTX each line of its file makes; those of helpers: line 0."""
+    own = re.findall(rf'\.file\s+(\d+) ".*\b{Path(str(module.__file__)).stem}\.py"', text)
+    wide, line, counts = {*codegen.float64_arithmetic(text)}, 0, Counter[int]()
+    for one in text.splitlines() if wide else ():
+        if place := re.match(r"\s*\.loc\s+(\d+) (\d+)", one):
+            line = int(place[2]) if place[1] in own else 0
+        elif one.strip() in wide:
+            counts[line] += 1
+    return counts
 
 
 def _of_launch(launch: codegen.Launch, text: str, code: MachineCode, problem: Problem) -> dict[str, float]:
     """The figures of one launch; those of a multiply loop are 0 without one."""
-    loop = HotLoop.of(code)
-    block, grid = launch.threads, int(np.prod(launch.grid))
+    loop, block, grid = HotLoop.of(code), launch.threads, int(np.prod(launch.grid))
     shared = code.shared_bytes + launch.dynamic_shared_bytes
     maps = problem.K if isinstance(problem, problems.Conv2d) else 1  # a thread may compute its pixel of every map
     return {
@@ -190,21 +197,6 @@ def _of_launch(launch: codegen.Launch, text: str, code: MachineCode, problem: Pr
         "idle": 100 * (1 - int(np.prod(problem.output_shape)) / maps / (block * grid)),
         "blocks": grid,
     }
-
-
-def _of_float64(module: ModuleType, problem: Problem, architecture: str) -> str:
-    """The line that most float64 instructions come from; empty if they are all a helper's."""
-    counts: Counter[int] = Counter()
-    for launch in codegen.distinct(codegen.launches(module, problem)):
-        text = codegen.ptx(launch, [architecture], lines=True)[architecture]
-        own = re.findall(rf'\.file\s+(\d+) ".*\b{Path(str(module.__file__)).stem}\.py"', text)
-        wide, file, line = {*codegen.float64_arithmetic(text)}, "", ""
-        for one in text.splitlines():
-            if place := re.match(r"\s*\.loc\s+(\d+) (\d+)", one):
-                file, line = place.groups()
-            elif file in own and one.strip() in wide:
-                counts[int(line)] += 1
-    return "".join(f", {count} of them from {_line(module, line)}" for line, count in counts.most_common(1))
 
 
 def compared(
@@ -266,14 +258,13 @@ def count_task(task: Count) -> Counted:
         problem = problems.preset(exercise.preset)
         problem = problem if isinstance(problem, problems.Gemm) else loading.fitted(problem, COMPILED_BYTES)
     try:
-        counts |= compiled(module, problem, names, exercise.at_least, target)
-        if counts["float64"]:
-            places["float64"] = _of_float64(module, problem, target)
+        more, wide = compiled(module, problem, names, exercise.at_least, target)
     except codegen.ToolMissingError as error:
         return Counted(status="unjudged", message=f"cannot be judged here: {error}", notes=notes)
     except codegen.RegistersError as error:
         findings = [Finding("uncompiled", f"it cannot be compiled: {error}")]
         return Counted(status="wrong", findings=findings, notes=notes, figures=counts)
+    counts, places = counts | more, places | wide
     findings, kept = ([], []) if exercise.kind == "step" else compared(counts, exercise, places)
     status: Status = "wrong" if findings else "right"
     return Counted(status=status, findings=findings, notes=[*kept, *notes], figures=counts, places=places)
