@@ -269,8 +269,9 @@ def read(name: str, text: str) -> dict[str, float | None]:
 def _value(expression: ast.expr, known: Mapping[str, float | None]) -> float:
     """Raises NameError for a name without a value, ArithmeticError or TypeError for what is no arithmetic."""
     for node in ast.walk(expression):
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            node.value = float(node.value)  # a power of whole numbers may have any number of digits
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Constant) and isinstance(value, int | float) and not isinstance(value, bool):
+            node.value = float(value)  # a power of whole numbers may have any number of digits
         elif not isinstance(node, _ARITHMETIC):
             raise TypeError
     named = {name: value for name, value in known.items() if value is not None}
