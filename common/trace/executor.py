@@ -322,7 +322,7 @@ def _registers(array: View, places: Sequence[Any], lanes: Bools) -> list[Any]:
     if type(storage) is not Local or storage.dtype is not FLOAT32 or array.strides != (1,) or type(start) is not int:
         return []
     held: list[Any] = storage.values[start : start + array.shape[0]]
-    if type(None) in map(type, held) or type(places[0]) is not int or min(places) < 0 or max(places) >= len(held):
+    if type(None) in map(type, held) or {*map(type, places)} != {int} or min(places) < 0 or max(places) >= len(held):
         return []
     if storage.lacking:
         gaps = [storage.lacking[start + at] for at in {*places} if start + at in storage.lacking]
