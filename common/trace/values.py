@@ -89,19 +89,6 @@ def unified(a: Value, b: Value) -> tuple[Value, Value]:
 
 def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def apply(a: Value, b: Value) -> Value:
-        left, right = type(a), type(b)
-        if left is int:  # the usual pairs first
-            if right is int or (right is np.ndarray and b.dtype is INT64):
-                return compute(a, b)
-        elif left is np.ndarray:
-            dtype = a.dtype
-            if right is np.ndarray:
-                if b.dtype is dtype and (dtype is FLOAT32 or dtype is INT64):
-                    return compute(a, b)
-            elif (right is int and dtype is INT64) or (right is np.float32 and dtype is FLOAT32):
-                return compute(a, b)
-        elif left is np.float32 and (right is np.float32 or (right is np.ndarray and b.dtype is FLOAT32)):
-            return compute(a, b)
         return compute(*unified(a, b))
 
     return apply
@@ -208,18 +195,10 @@ class Cast:
         self.check = check  # called with a value before it becomes an integer
 
     def __call__(self, value: Value = 0) -> Value:
-        if type(value) is int:
-            return _of_int(value, self.dtype)
         if self.check is not None and self.dtype.kind in "iu":
             self.check(value)
         found = cast(value, self.dtype)
         return int(found) if type(found) is np.int64 else found
-
-
-@lru_cache(maxsize=1 << 14)
-def _of_int(value: int, dtype: np.dtype[Any]) -> Value:
-    found = cast(value, dtype)
-    return int(found) if type(found) is np.int64 else found
 
 
 def cast(value: Value, dtype: np.dtype[Any]) -> Value:
