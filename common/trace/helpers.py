@@ -103,6 +103,7 @@ def copy(
     storage.record(state, shared, target, width, "copy", line, lanes)
     if storage.pending is None:
         storage.pending = np.zeros(len(storage.data), np.bool_)
+    storage.loose = None
     for v, value in enumerate(found):
         at = spread(storage.flat_offset(target + v), lanes.shape)
         storage.pending[at[lanes]] = True
@@ -122,7 +123,7 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
         lanes, storage = copy.lanes & state.mask.bits, copy.view.storage
         lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
         if lanes.any():
-            places = copy.place[lanes]
+            places, storage.loose = copy.place[lanes], None
             storage.pending[places] = False
             storage.data[places] = spread(copy.value, lanes.shape)[lanes]
             storage.written[places] = True

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from common.catalog import limits
 from common.trace import views
-from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
+from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
 from common.trace.races import Shadow, picked
 from common.trace.state import Log, State, TraceError
@@ -93,10 +93,7 @@ class Storage:
         kind, size = COUNTED_AS.get(op, op), width * self.dtype.itemsize
         tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * size)]
         positions = np.broadcast_to(self._position(place), lanes.shape)
-        if type(place) is int and lanes is mask.bits and (self.space != "shared" or size <= WORD_BYTES):
-            tally.add(mask.count, Cost(*[mask.warps] * 4))  # all ask for one address
-        else:
-            tally.add(int(np.count_nonzero(lanes)), ledger.cost(self.space, positions, lanes, size, op))
+        tally.add(int(np.count_nonzero(lanes)), ledger.cost(self.space, positions, lanes, size, op))
         if len(tally.seen) < ledger.options.kept:
             asked = positions - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
             rows, bits = asked.reshape(-1, WARP), lanes.reshape(-1, WARP)

@@ -18,6 +18,7 @@ from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
 from common.trace.views import Offsets, View, Wrong
 
+_LEAST, _MOST = np.minimum.reduce, np.maximum.reduce
 _MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before the next barrier
 
 
@@ -27,7 +28,10 @@ class _Access(NamedTuple):
     lanes: Bools
     line: int
     stamps: Any
-    value: Any
+    value: Any = None
+    width: int = 1  # elements, from those on
+    low: int = 0  # of a block's elements the first, and the one behind the last, that may be accessed
+    high: int | None = None
 
 
 class Names:
@@ -65,6 +69,7 @@ class Shared(Storage):
         self.names: Names | None = None
         self.accesses: list[_Access] = []  # in the order in which they came
         self.pending: Bools | None = None  # elements that a copy is under way to
+        self.loose: Any = None  # those of a block that in one of the blocks must be looked at when read
         self._read_lanes = 0
 
     def flat_offset(self, place: Offsets) -> Any:
@@ -72,7 +77,34 @@ class Shared(Storage):
             return place
         return self.base if type(place) is int and place == 0 else self.base + place
 
-    def note(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
+    ) -> list[Value]:
+        """As that of any memory; what is written, and no copy's, where the lanes look at all, is read at once."""
+        if wrong is None and type(self) is Shared and self.names is None:
+            low, high = (place, place) if type(place) is int else (_LEAST(place), _MOST(place))
+            low, high = int(low), int(high) + width
+            if self.loose is None:
+                loose = ~self.written if self.pending is None else ~self.written | self.pending
+                self.loose = loose.reshape(-1, self.size).any(axis=0)
+            if low >= 0 and high <= self.size and not np.count_nonzero(self.loose[low:high]):
+                lanes, at = state.mask.bits, self.flat_offset(place)
+                self.record(state, view, place, width, op, line, lanes)
+                self._add(_Access("read", at, lanes, line, state.stamps, None, width, low, high))
+                return [(self.data[v:] if v else self.data).take(at, mode="clip") for v in range(width)]
+        return super().read(state, view, place, width, wrong, line, op)
+
+    def _add(self, access: _Access) -> None:
+        self.accesses.append(access)
+        self._read_lanes += access.width * len(access.lanes) * (access.op == "read")
+        if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
+            kept: dict[Any, _Access] = {}
+            for number, one in enumerate(self.accesses):
+                alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes(), one.width
+                kept.setdefault(alike if one.op == "read" else number, one)
+            self.accesses, self._read_lanes = list(kept.values()), 0
+
+    def note(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int) -> None:
         if op == "read":
             pending = self.pending if state.copies or state.has_engines else None
             if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
@@ -80,20 +112,13 @@ class Shared(Storage):
                 state.fault("copy-not-awaited", line, view.name, text, early)
             if self.names is not None:
                 self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
-        self.keep(state, view, op, at, lanes, line, value)
+        self.keep(state, view, op, at, lanes, line)
 
-    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any) -> None:
-        self.accesses.append(_Access(op, at, lanes, line, state.stamps, value))
-        self._read_lanes += len(lanes) * (op == "read")
-        if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
-            kept: dict[Any, _Access] = {}
-            for number, one in enumerate(self.accesses):
-                alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes()
-                kept.setdefault(alike if one.op == "read" else number, one)
-            self.accesses, self._read_lanes = list(kept.values()), 0
+    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+        self._add(_Access(op, at, lanes, line, state.stamps, value))
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
-        lanes = state.among(wrong)
+        lanes, self.loose = state.among(wrong), None
         self.record(state, view, place, len(values), "write", line, lanes)
         for v, value in enumerate(values):
             at, before = self.flat_offset(place + v if v else place), value
@@ -128,13 +153,19 @@ class Shared(Storage):
         for one in accesses:
             if one.op != "read":
                 changed[picked(one.at, one.lanes)] = True
-        # most read what was staged before
-        met = [one for one in accesses if one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))]
+        in_blocks: Any = changed.reshape(-1, max(self.size, 1)).any(axis=0)
+        met: list[_Access] = []
+        for one in accesses:  # most read what was staged before
+            if one.op != "read":
+                met.append(one)
+            elif np.count_nonzero(in_blocks[one.low : one.high]):
+                apart = (one._replace(at=one.at + v, width=1) for v in range(one.width))
+                met += [each for each in apart if np.count_nonzero(changed.take(each.at, mode="clip"))]
         if _each_by_one_thread(state, changed, met):
             return
         content = np.zeros(len(self.data), self.dtype)
         shadow = Shadow(len(self.data), Log(state.lanes_per_block), self.size)
-        for op, at, lanes, line, stamps, value in met:
+        for op, at, lanes, line, stamps, value, *_ in met:
             places, who, values = picked(at, lanes), state.lane_numbers[lanes], None
             known = changed[places]
             if op == "read":

@@ -246,10 +246,8 @@ def rounded(value: Value, digits: Value = 0) -> Value:
     """To the nearest, halves to even; an integer, as Numba's ``round`` of one argument."""
     if uniform(digits) and digits == 0:
         return Cast(INT64)(np.rint(value))
-    scale, up = np.float64(10) ** np.abs(digits), np.asarray(digits) > 0
-    moved = np.where(up, value * scale, value / scale)
-    back = np.where(up, np.rint(moved) / scale, np.rint(moved) * scale)
-    return np.where(np.isfinite(moved), back, value).astype(dtype_of(value))[()]
+    found = np.round(value, int(digits))
+    return np.where(np.isfinite(found), found, value).astype(dtype_of(value))[()]
 
 
 # --- math and libdevice ---

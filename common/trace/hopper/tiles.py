@@ -191,7 +191,7 @@ class Tiles(Shared):
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
-    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any) -> None:
+    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
         if op == "atomic":
             return  # these are not looked at here
         clocks, who = state.engines.clocks, np.flatnonzero(lanes)
