@@ -150,11 +150,9 @@ class Ledger:
         self.tallies = _Tallies()
         self.fma: Counter[int] = Counter()
         self.diverged: dict[int, list[int]] = {}  # line: [branches of warps that split, all branches of warps]
-        self.faults: dict[_Place, Fault] = {}  # the first of its kind at a line, of an array
+        self.faults: dict[_Place, Fault] = {}  # the first of its kind at a line, of an array; how many lanes or words
         self.in_turn = False  # do threads wait for engines, so that faults may follow from those that were met before
-        self.met: dict[_Place, int] = {}  # as which of the faults; of those with one cause, the first
-        self._causes: dict[str, int] = {}
-        self.counts: Counter[_Place] = Counter()  # lanes or words that a fault concerns
+        self._causes: dict[str, int] = {}  # as which of the faults each was met first
         self.notes: Counter[str] = Counter()
         self.printed: list[str] = []  # lines, the first MOST_PRINTED
         self.prints = 0  # how many there were
@@ -202,10 +200,11 @@ class Ledger:
     def fault(self, fault: Fault, count: int = 1, cause: str = "") -> None:
         """``cause``: of several faults, which teams that take turns meet in any order."""
         key = fault.kind, fault.line, fault.array
-        if key not in self.faults:
-            self.faults[key] = fault
-            self.met[key] = self._causes.setdefault(cause or str(key), len(self.faults))
-        self.counts[key] += count
+        if before := self.faults.get(key):
+            self.faults[key] = replace(before, count=before.count + count)
+        else:
+            met = self._causes.setdefault(cause or str(key), len(self.faults) + 1) if self.in_turn else 0
+            self.faults[key] = replace(fault, count=count, met=met)
 
 
 # --- a trace of what a ledger counted, and figures of a trace ---
@@ -227,10 +226,7 @@ def report(function: Callable[..., Any], ledger: Ledger) -> TracedKernel:
         if one.distinct:
             one.lanes_per_address = one.accesses / one.distinct
     accesses = [ledger.tallies[key] for key in sorted(ledger.tallies)]
-    faults = [
-        replace(fault, code=text(fault.line or 0), count=ledger.counts[key], met=ledger.in_turn * ledger.met[key])
-        for key, fault in ledger.faults.items()
-    ]
+    faults = [replace(fault, code=text(fault.line or 0)) for fault in ledger.faults.values()]
     fma = sum(ledger.fma.values())
     same = ("notes", "events", "pipeline", "printed", "prints", "under_way")
     grid, block = ledger.launches[0]

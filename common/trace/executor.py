@@ -259,9 +259,6 @@ class Executor(State):
                 self.fault("outside", line, "", f"a tuple of {len(array)} is read at {index[wrong][0]}", wrong)
             rows = np.stack([np.broadcast_to(value, index.shape) for value in array])
             return rows[np.where(wrong, 0, index), np.arange(len(index))]
-        at = None if self.ledger.recording else _register(array, index)  # most loads are of this kind
-        if at is not None and not array.storage.lacking and (value := array.storage.values[at]) is not None:
-            return value
         return array.load(self, index, line)
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
@@ -269,10 +266,7 @@ class Executor(State):
             return array.store(self, index, value, line)
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
-        if not self.ledger.recording and self.tainted is None and (at := _register(array, index)) is not None:
-            array.storage.put(self, at, value, self.mask)
-        else:
-            array.store(self, index, value, line)
+        array.store(self, index, value, line)
 
     def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
         if self.tainted is not None:
@@ -322,22 +316,13 @@ def _registers(array: View, places: Sequence[Any], lanes: Bools) -> list[Any]:
     if type(storage) is not Local or storage.dtype is not FLOAT32 or array.strides != (1,) or type(start) is not int:
         return []
     held: list[Any] = storage.values[start : start + array.shape[0]]
-    if type(None) in map(type, held) or type(places[0]) is not int or min(places) < 0 or max(places) >= len(held):
+    if type(None) in map(type, held) or {*map(type, places)} != {int} or min(places) < 0 or max(places) >= len(held):
         return []
     if storage.lacking:
         gaps = [storage.lacking[start + at] for at in {*places} if start + at in storage.lacking]
         if any(np.count_nonzero(gap & lanes) for gap in gaps):
             return []
     return held
-
-
-def _register(array: View, index: Any) -> int | None:
-    """Which register a constant index names, where the array is a local one with one axis."""
-    if type(index) is not int or type(array) is not View or type(array.storage) is not Local:
-        return None
-    if array.ndim != 1 or type(array.start) is not int:
-        return None
-    return array.start + index * array.strides[0] if 0 <= index < array.shape[0] else None
 
 
 def _views(argument: Argument) -> list[View]:

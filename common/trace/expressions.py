@@ -16,37 +16,31 @@ _BINARY = {
 _UNARY = {ast.USub: "_negative", ast.UAdd: "_positive", ast.Not: "_logical_not", ast.Invert: "_invert"}
 _COMPARISONS = {ast.Lt: "_lt", ast.LtE: "_le", ast.Gt: "_gt", ast.GtE: "_ge", ast.Eq: "_eq", ast.NotEq: "_ne"}
 COUNTS = ("range", "unrolled")
+_ARITHMETIC = (ast.Name, ast.Constant, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.expr_context)
 _INDICES = ("cuda.threadIdx", "cuda.blockIdx", "cuda.blockDim", "cuda.gridDim")
 
 
 class Expressions:
     """``pure(name)``: is a free name called with no line? ``home``: is it in the step's file? If not, what it does is
-    booked on the line that called it. ``ints``: free names, parameters (``given``), counters of loops over ranges of
-    such, and variables that are sums and the like of such, that are Python ints, one for all threads: their
-    arithmetic, most of a kernel's, is Python's own.
-    ``narrow``: of `lessons.toolkit.narrow` only constants are such ints, and counters of loops that are written out;
-    where arithmetic or a variable takes one, it has 32 bits."""
+    booked on the line that called it. ``ints``: names of Python ints, one for all threads, whose arithmetic stays
+    Python's own: free names, and counters of loops over such (in a ``narrow`` function of `lessons.toolkit.narrow`,
+    of those that are written out: where arithmetic or a variable takes one there, it has 32 bits)."""
 
     def __init__(
-        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str],
-        given: frozenset[str], narrow: bool,
-    ) -> None:  # fmt: skip
+        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str], narrow: bool
+    ) -> None:
         self.definition, self.pure, self.home, self.narrow = definition, pure, home, narrow
         self.constants: dict[str, float] = {}
         self.count = 0
         self.parameters = {argument.arg for argument in definition.args.args}
         self.local = self.parameters | names(definition, ast.Store)
-        inside = list(ast.walk(definition))
-        stores = Counter(node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-        self.values_of: dict[str, list[ast.For | ast.Assign]] = {}  # where a variable is set
-        for node in inside:
-            match node:
-                case ast.For(target=ast.Name(name)) | ast.Assign(targets=[ast.Name(name)]):
-                    self.values_of.setdefault(name, []).append(node)
-        plain = {name for name, own in self.values_of.items() if len(own) == stores[name]} - self.parameters
-        unset = frozenset[str]() if narrow else given - stores.keys()
-        self.ints = (ints - self.local) | plain | unset
-        self.drop_ints(set())
+        self.ints = ints - self.local
+        stores = Counter(
+            n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        )
+        loops = [node for node in ast.walk(definition) if isinstance(node, ast.For) and self.is_count(node.iter)]
+        counters = Counter(node.target.id for node in loops if isinstance(node.target, ast.Name))
+        self.ints |= {name for name, times in counters.items() if times == stores[name]} - self.parameters
 
     def untraced(self, node: ast.stmt | ast.expr, what: str) -> TraceError:
         return TraceError(f"{self.definition.name}: line {node.lineno}: {what} is not traced")
@@ -171,14 +165,6 @@ class Expressions:
         spot = str(node.lineno * 4096 + node.col_offset)
         return f"_t.call({', '.join([self.expression(node.func), self.line(node), spot, *arguments])})"
 
-    def drop_ints(self, wrong: set[str]) -> None:
-        """These are no ints that all threads share, nor is what is set by them."""
-        self.ints -= wrong
-        set_here = self.ints & self.values_of.keys()
-        more = {name for name in set_here if not all(map(self.sets_int, self.values_of[name]))}
-        if more:
-            self.drop_ints(more)
-
     def is_int(self, node: ast.expr) -> bool:
         """Is it a Python int, one for all threads?"""
         match node:
@@ -186,7 +172,7 @@ class Expressions:
                 return type(node.value) is int
             case ast.Name():
                 return node.id in self.ints
-            case ast.UnaryOp(ast.USub(), operand) if self.narrow:
+            case ast.UnaryOp(ast.USub(), operand):
                 return self.is_int(operand)
             case ast.BinOp(left, op, right) if isinstance(op, ast.Add | ast.Sub | ast.Mult) or self.narrow:
                 return self.is_int(left) and self.is_int(right) and not isinstance(op, ast.Div | ast.MatMult)
@@ -196,9 +182,9 @@ class Expressions:
                 return all(map(self.is_int, (left, right, then, otherwise)))
         return False
 
-    def sets_int(self, node: ast.For | ast.Assign) -> bool:
-        """Is what a variable is set to such an int? In a narrow function only counters are."""
-        return self.is_count(node.iter) if isinstance(node, ast.For) else not self.narrow and self.is_int(node.value)
+    def is_place(self, node: ast.expr) -> bool:
+        """Is it such an int, or arithmetic of what may be one, that runs as it stands?"""
+        return self.is_int(node) or all(isinstance(part, _ARITHMETIC) for part in ast.walk(node))
 
     def is_count(self, node: ast.expr) -> bool:
         match node:

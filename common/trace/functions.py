@@ -129,38 +129,30 @@ class Function:
         self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
         self.only_read: dict[str, int] = {}  # see _Read
         self._shares = True
-        self._namespace: dict[str, Any] = {}
-        self._translated: dict[tuple[bool, ...], Any] = {}  # by which of the arguments are ints
+        self._translated: Code | None = None
 
-    def freeze(self) -> None:
+    def freeze(self) -> Code:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
         code, scope = self.function.__code__, scope_of(self.function)
         linecache.checkcache(code.co_filename)  # the file may have been edited
-        text, named = "".join(linecache.getlines(code.co_filename)), code.co_names + code.co_freevars
+        source, named = "".join(linecache.getlines(code.co_filename)), code.co_names + code.co_freevars
         casts = frozenset(name for name in named if isinstance(_number_type(scope.get(name)), Cast))
-        found = _read(code, text, frozenset(scope))
-        self._asked = (
-            code, found, self.home, casts, frozenset(name for name in found.free if type(scope[name]) is int),
-        )  # fmt: skip
+        found = _read(code, source, frozenset(scope))
         self._shares, self.only_read, narrow = found.shares, found.only_read, _NARROW[found.narrow]
         self.names.state.cooperative |= "this_grid" in code.co_names
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
-        self._namespace = {**self.names.builtins, **narrow, **wrapped, **runtime, "_t": self.names.state}
-
-    def _for(self, given: tuple[bool, ...]) -> Any:
-        if not self._namespace:
-            self.freeze()
-        named = zip(self.function.__code__.co_varnames, given, strict=False)
-        text, constants = _translation(*self._asked, frozenset(name for name, is_int in named if is_int))
-        namespace = {**self._namespace, **constants}
+        ints = frozenset(name for name in found.free if type(scope[name]) is int)
+        text, constants = _translation(code, found, self.home, casts, ints)
+        state = {"_t": self.names.state}
+        namespace = {**self.names.builtins, **narrow, **wrapped, **runtime, **constants, **state}
         exec(text, namespace)
-        self._translated[given] = namespace[FUNCTION]
-        return namespace[FUNCTION]
+        translated: Code = namespace[FUNCTION]
+        self._translated = translated
+        return translated
 
     def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        given = tuple([type(one) is int for one in arguments])
-        translated = self._translated.get(given) or self._for(given)
+        translated = self._translated or self.freeze()
         site, mask, path = state.site, state.mask, state.call_path
         state.depth += 1
         state.call_path = [self.function] if self._shares else [*path, self.function, state.spot]
@@ -197,12 +189,11 @@ def _read(code: CodeType, text: str, scope: frozenset[str]) -> _Read:
 
 @lru_cache(maxsize=1024)
 def _translation(
-    code: CodeType, found: _Read, home: bool, casts: frozenset[str], ints: frozenset[str], given: frozenset[str]
+    code: CodeType, found: _Read, home: bool, casts: frozenset[str], ints: frozenset[str]
 ) -> tuple[CodeType, dict[str, Any]]:
-    """The code, and the floats that it names. ``casts``, ``ints``: free names of types, and of Python ints;
-    ``given``: parameters that are such ints."""
+    """The code, and the floats that it names. ``casts``, ``ints``: free names of types, and of Python ints."""
     pure = lambda name: name in casts if name in found.free else name in _BUILTINS  # noqa: E731
-    translator = Translator(found.definition, pure, home, ints, given, bool(found.narrow))
+    translator = Translator(found.definition, pure, home, ints, bool(found.narrow))
     compiled = compile(translator.module(), code.co_filename, "exec")
     return compiled, {name: np.float64(value) for name, value in translator.constants.items()}
 

@@ -107,7 +107,7 @@ def copy(
     for v, value in enumerate(found):
         at = spread(storage.flat_offset(target + v), lanes.shape)
         storage.pending[at[lanes]] = True
-        storage.noted(state, shared, "write", at, lanes, line, value)
+        storage.keep(state, shared, "write", at, lanes, line, value)
         state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
 
 
@@ -127,7 +127,7 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
             storage.pending[places] = False
             storage.data[places] = spread(copy.value, lanes.shape)[lanes]
             storage.written[places] = True
-            storage.noted(state, copy.view, "write", copy.place, lanes, copy.line, copy.value)
+            storage.keep(state, copy.view, "write", copy.place, lanes, copy.line, copy.value)
             copy.lanes = copy.lanes & ~lanes
     state.copies = [copy for copy in state.copies if copy.lanes.any()]
     for oldest in state.copies[:1] if keep else ():

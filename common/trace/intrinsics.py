@@ -107,7 +107,7 @@ def _change(
     at = np.broadcast_to(np.asarray(storage.flat_offset(place)), lanes.shape)
     if not fresh and not storage.complete:
         storage.missing(state, view, place, at, line, changes=True)
-    storage.note_atomic(state, view, at, lanes, line)
+    storage.note(state, view, "atomic", at, lanes, line)
     everyone, old = np.flatnonzero(lanes)[:: -1 if state.reversed else 1], np.zeros(lanes.shape, view.dtype)
     everyone = everyone[np.argsort(at[everyone], kind="stable")]
     places = at[everyone]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from common.catalog import limits
 from common.trace import views
-from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
+from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
-from common.trace.races import Access, Shadow, picked
+from common.trace.races import Shadow, picked
 from common.trace.state import Log, State, TraceError
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View, Wrong, beyond
@@ -30,7 +30,7 @@ class Storage:
     space = ""
     unset_look_at = ""  # what one who reads what nothing has written is to look at
     complete = False  # has every element been written
-    note_read: Any  # each kind of memory's own
+    note: Any  # each kind of memory's own: what it does with a read, and an atomic operation
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
         self.data, self.written, self.alignment = data, written, alignment
@@ -74,7 +74,7 @@ class Storage:
             at = first + v if v else first
             if self.written is not None and not self.complete:
                 self.missing(state, view, place + v, at, line)
-            self.note_read(state, view, at, lanes, line)
+            self.note(state, view, "read", at, lanes, line)
             values.append(self.data.take(at, mode="clip"))
         return values if wrong is None else [choose(wrong, self.blank, value) for value in values]
 
@@ -93,10 +93,7 @@ class Storage:
         kind, size = COUNTED_AS.get(op, op), width * self.dtype.itemsize
         tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * size)]
         positions = np.broadcast_to(self._position(place), lanes.shape)
-        if type(place) is int and lanes is mask.bits and (self.space != "shared" or size <= WORD_BYTES):
-            tally.add(mask.count, Cost(*[mask.warps] * 4))  # all ask for one address
-        else:
-            tally.add(int(np.count_nonzero(lanes)), ledger.cost(self.space, positions, lanes, size, op))
+        tally.add(int(np.count_nonzero(lanes)), ledger.cost(self.space, positions, lanes, size, op))
         if len(tally.seen) < ledger.options.kept:
             asked = positions - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
             rows, bits = asked.reshape(-1, WARP), lanes.reshape(-1, WARP)
@@ -150,23 +147,17 @@ class Global(Storage):
             self._shadow = Shadow(len(self.data), state.log)
         return self._shadow
 
-    def _note(
-        self, op: str, state: State, view: View, places: Ints, who: Ints, line: int, values: Any = None
-    ) -> Access:
-        shadow = self._shadow_in(state)
-        return shadow.note(op, state, view, places, who, line, state.stamps, self.data, values)
-
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
-    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        if self._watched or self._log is not state.log:
-            self._shadow_in(state).read(state, view, at, lanes, line, state.stamps)
-
-    def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
+    def note(self, state: State, view: View, op: str, at: Any, lanes: Any, line: int) -> None:
+        if op == "read":
+            if self._watched or self._log is not state.log:
+                self._shadow_in(state).read(state, view, at, lanes, line, state.stamps)
+            return
         self.require_writable(state, view, line)
         who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
-        now = self._note("atomic", state, view, at[who], who, line)
+        now = self._shadow_in(state).note(op, state, view, at[who], who, line, state.stamps, self.data)
         state.log.meet(now.who, now.stamps, now.event)
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
@@ -182,7 +173,7 @@ class Global(Storage):
             self.put(state, view, places, who, chosen, line)
 
     def put(self, state: State, view: View, places: Ints, who: Ints, values: Any, line: int) -> None:
-        self._note("write", state, view, places, who, line, values)
+        self._shadow_in(state).note("write", state, view, places, who, line, state.stamps, self.data, values)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True
@@ -196,7 +187,7 @@ class Constant(Storage):
     def __init__(self, data: Array) -> None:
         super().__init__(data, None, 16)
 
-    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+    def note(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int) -> None:
         limits.require_constant(sum(array.nbytes for array in state.constants.values()))  # of all that it names
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:

@@ -281,7 +281,7 @@ def _pass(state: State, present: Bools | None) -> None:
     state.stamps = passed if present is None else np.where(present, passed, state.stamps)
     state.left = left if present is None else np.where(present, left, state.left)
     for one in () if state.has_engines else state.copies:  # it may arrive at any time until it is waited for
-        one.view.storage.noted(state, one.view, "write", one.place, one.lanes, one.line, one.value)
+        one.view.storage.keep(state, one.view, "write", one.place, one.lanes, one.line, one.value)
 
 
 def settle(state: State, present: Bools | None) -> None:

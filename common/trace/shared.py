@@ -11,7 +11,7 @@ import numpy as np
 
 from common.catalog import device, limits
 from common.trace import views
-from common.trace.cost import Bools, Cost, Ints, Key
+from common.trace.cost import Bools, Cost, Key
 from common.trace.memory import Constant, OwnRecords, Storage, ordered, poisoned
 from common.trace.races import Shadow, picked
 from common.trace.state import Log, Mask, State
@@ -90,11 +90,11 @@ class Shared(Storage):
             if low >= 0 and high <= self.size and not np.count_nonzero(self.loose[low:high]):
                 lanes, at = state.mask.bits, self.flat_offset(place)
                 self.record(state, view, place, width, op, line, lanes)
-                self._keep(_Access("read", at, lanes, line, state.stamps, None, width, low, high))
+                self._add(_Access("read", at, lanes, line, state.stamps, None, width, low, high))
                 return [(self.data[v:] if v else self.data).take(at, mode="clip") for v in range(width)]
         return super().read(state, view, place, width, wrong, line, op)
 
-    def _keep(self, access: _Access) -> None:
+    def _add(self, access: _Access) -> None:
         self.accesses.append(access)
         self._read_lanes += access.width * len(access.lanes) * (access.op == "read")
         if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
@@ -104,14 +104,18 @@ class Shared(Storage):
                 kept.setdefault(alike if one.op == "read" else number, one)
             self.accesses, self._read_lanes = list(kept.values()), 0
 
-    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        pending = self.pending if state.copies or state.has_engines else None
-        if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
-            text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
-            state.fault("copy-not-awaited", line, view.name, text, early)
-        if self.names is not None:
-            self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
-        self.noted(state, view, "read", at, lanes, line)
+    def note(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int) -> None:
+        if op == "read":
+            pending = self.pending if state.copies or state.has_engines else None
+            if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
+                text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
+                state.fault("copy-not-awaited", line, view.name, text, early)
+            if self.names is not None:
+                self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
+        self.keep(state, view, op, at, lanes, line)
+
+    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+        self._add(_Access(op, at, lanes, line, state.stamps, value))
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         lanes, self.loose = state.among(wrong), None
@@ -119,7 +123,7 @@ class Shared(Storage):
         for v, value in enumerate(values):
             at, before = self.flat_offset(place + v if v else place), value
             value = cast(value, self.dtype)
-            self.noted(state, view, "write", at, lanes, line, value)
+            self.keep(state, view, "write", at, lanes, line, value)
             places, chosen = ordered(state, at, value, lanes, self.dtype)
             self.data[places] = chosen
             if self.names is not None:
@@ -131,12 +135,6 @@ class Shared(Storage):
                 self.complete = self.complete and bool(self.written.all())
             elif not self.complete:
                 self.written[places] = True
-
-    def noted(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
-        self._keep(_Access(op, at, lanes, line, state.stamps, value))
-
-    def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
-        Shared.noted(self, state, view, "atomic", at, lanes, line)
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         """Find races since the last barrier, at one of the blocks with the lanes ``present`` (None: of all)."""

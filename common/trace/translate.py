@@ -39,7 +39,7 @@ class Translator(Expressions):
             self._block(self.definition.body)
             if not self.ints & self.merged:
                 break
-            self.drop_ints(self.merged)  # these may come to differ between threads
+            self.ints -= self.merged  # these may come to differ between threads
         given = copy.deepcopy(self.definition.args)
         for argument in given.args:
             argument.annotation = None
@@ -190,24 +190,28 @@ class Translator(Expressions):
         those of the loops around it, whose variables are ``inside``."""
         match node:
             case ast.For(ast.Name(name), iter, [*setting, body], []) if self.is_count(iter):
-                turns, inside = f"{turns} for {name} in {self.expression(iter)}", inside | {name}
+                turns, self.ints = f"{turns} for {name} in {self.expression(iter)}", self.ints | {name}
+                inside |= {name}
                 for one in setting:
                     match one:
                         case ast.Assign([ast.Name(other)], value) if self.is_int(value):
-                            turns, inside = f"{turns} for {other} in ({ast.unparse(value)},)", inside | {other}
+                            turns += f" for {other} in ({ast.unparse(value)},)"
+                            inside, self.ints = inside | {other}, self.ints | {other}
                         case _:
                             return ""
                 return "" if inside & self.flow[node, "after"] else self._products(body, turns, inside)
             case ast.AugAssign(
                 ast.Subscript(ast.Name(total), at), ast.Add(),
                 ast.BinOp(ast.Subscript(ast.Name(a), i), ast.Mult(), ast.Subscript(ast.Name(b), j)),
-            ) if turns and all(map(self.is_int, (at, i, j))) and not inside & {total, a, b}:  # fmt: skip
-                places = tuple_of([self.expression(one) for one in (at, i, j)])
+            ) if turns and all(map(self.is_place, (at, i, j))) and not inside & {total, a, b}:  # fmt: skip
+                places = tuple_of([ast.unparse(one) for one in (at, i, j)])
                 return f"_t.add_products({total}, {a}, {b}, [{places}{turns}], {self.line(node)})"
         return ""
 
     def _do_For(self, node: ast.For) -> None:  # noqa: N802
-        if products := self._products(node, "", frozenset()):
+        ints = self.ints
+        products, self.ints = self._products(node, "", frozenset()), ints
+        if products:
             self._emit(products)
             return
         item = counter = self.fresh("_v")

@@ -89,19 +89,6 @@ def unified(a: Value, b: Value) -> tuple[Value, Value]:
 
 def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def apply(a: Value, b: Value) -> Value:
-        left, right = type(a), type(b)
-        if left is int:  # the usual pairs first
-            if right is int or (right is np.ndarray and b.dtype is INT64):
-                return compute(a, b)
-        elif left is np.ndarray:
-            dtype = a.dtype
-            if right is np.ndarray:
-                if b.dtype is dtype and (dtype is FLOAT32 or dtype is INT64):
-                    return compute(a, b)
-            elif (right is int and dtype is INT64) or (right is np.float32 and dtype is FLOAT32):
-                return compute(a, b)
-        elif left is np.float32 and (right is np.float32 or (right is np.ndarray and b.dtype is FLOAT32)):
-            return compute(a, b)
         return compute(*unified(a, b))
 
     return apply
@@ -208,18 +195,10 @@ class Cast:
         self.check = check  # called with a value before it becomes an integer
 
     def __call__(self, value: Value = 0) -> Value:
-        if type(value) is int:
-            return _of_int(value, self.dtype)
         if self.check is not None and self.dtype.kind in "iu":
             self.check(value)
         found = cast(value, self.dtype)
         return int(found) if type(found) is np.int64 else found
-
-
-@lru_cache(maxsize=1 << 14)
-def _of_int(value: int, dtype: np.dtype[Any]) -> Value:
-    found = cast(value, dtype)
-    return int(found) if type(found) is np.int64 else found
 
 
 def cast(value: Value, dtype: np.dtype[Any]) -> Value:
@@ -267,10 +246,8 @@ def rounded(value: Value, digits: Value = 0) -> Value:
     """To the nearest, halves to even; an integer, as Numba's ``round`` of one argument."""
     if uniform(digits) and digits == 0:
         return Cast(INT64)(np.rint(value))
-    scale, up = np.float64(10) ** np.abs(digits), np.asarray(digits) > 0
-    moved = np.where(up, value * scale, value / scale)
-    back = np.where(up, np.rint(moved) / scale, np.rint(moved) * scale)
-    return np.where(np.isfinite(moved), back, value).astype(dtype_of(value))[()]
+    found = np.round(value, int(digits))
+    return np.where(np.isfinite(found), found, value).astype(dtype_of(value))[()]
 
 
 # --- math and libdevice ---

@@ -300,7 +300,7 @@ def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: 
         first = chosen[int(np.argmax(~storage.written[chosen]))]
         text = f"{view.element(int(first - view.start))}, which nothing has written, is copied"
         state.fault_of(lane, "read-before-write", line, view.name, text)
-    storage.note_read(state, view, chosen, np.full(len(chosen), lane), line)
+    storage.note(state, view, "read", chosen, np.full(len(chosen), lane), line)
     _count(state, line, "tma", box, chosen)
     return (nearest_tf32(values) if box.given.tf32 else values).reshape(-1)
 

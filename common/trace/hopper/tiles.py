@@ -191,7 +191,9 @@ class Tiles(Shared):
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
-    def noted(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+        if op == "atomic":
+            return  # these are not looked at here
         clocks, who = state.engines.clocks, np.flatnonzero(lanes)
         clocks.alone |= lanes
         places = spread(at, lanes.shape)[who]
@@ -215,7 +217,6 @@ class Tiles(Shared):
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         self.complete = self.complete or bool(self.written.all())
-        self.accesses.clear()
 
     def fence(self, state: State, lanes: Bools) -> None:
         """The active lanes call fence_async: what they wrote is there for the engines, once others know of it."""
