@@ -4,6 +4,7 @@ does. Translated code (:mod:`common.trace.translate`) calls the :class:`Executor
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import re
 import traceback
@@ -37,6 +38,7 @@ Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argu
 Order: TypeAlias = Literal["forward", "backward"]
 """Of blocks, and of threads that write one element."""
 
+_IN_VAIN = 20_000  # turns of a loop that waits
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
 
 
@@ -172,6 +174,11 @@ class Executor(State):
             counts[1] += self.mask.warps
         return taken
 
+    def in_vain(self, line: int) -> Iterator[None]:
+        """The turns of a loop that changes nothing of what its condition asks for."""
+        yield from itertools.repeat(None, _IN_VAIN)
+        raise self.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
+
     def leave(self, returned: Mask) -> Mask:
         returned = self.union(returned, self.mask)
         if self.depth == 1:
@@ -243,10 +250,10 @@ class Executor(State):
         return choose(taken.bits, first, second)
 
     def both(self, first: Value, second: Code) -> Value:
-        return self.select(first, lambda: truth(second()), lambda: False)
+        return self.select(first, second, lambda: first)
 
     def either(self, first: Value, second: Code) -> Value:
-        return self.select(first, lambda: True, lambda: truth(second()))
+        return self.select(first, lambda: first, second)
 
     def load(self, array: Any, index: Any, line: int) -> Any:
         if isinstance(array, Record):

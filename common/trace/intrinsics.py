@@ -225,6 +225,8 @@ def syncwarp(state: State, line: int, member: Value = _EVERYBODY) -> None:
 
 def shuffle(state: State, line: int, member: Value, value: Value, other: Value, *, name: str, of: Code) -> Value:
     """Each lane takes a value from the lane ``of(lane, other)`` of its warp; below 0 or above 31, its own."""
+    if (kind := dtype_of(value)) not in _SHUFFLED:
+        raise state.error(line, f"{name} takes int32, int64, float32 or float64, and this is {kind}")
     present, lane = _votes(state, line, member, name), state.lane_numbers % WARP
     source = np.broadcast_to(np.asarray(of(lane, np.asarray(other).astype(np.int64))), lane.shape)
     source = np.where((source < 0) | (source >= WARP), lane, source)
@@ -277,6 +279,7 @@ def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
     return (np.asarray(a, np.float64) * b + np.asarray(c, np.float64)).astype(kind)[()]
 
 
+_SHUFFLED = tuple(map(np.dtype, (np.int32, np.int64, np.float32, np.float64)))  # others Numba does not compile
 _SHUFFLES: dict[str, Code] = {
     "shfl_sync": lambda _, other: other % WARP,
     "shfl_up_sync": lambda lane, delta: lane - delta,

@@ -22,11 +22,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from common.catalog import limits
 from common.explain import errors
@@ -39,6 +40,7 @@ from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
 from common.trace.trace import DeviceArray, Tracer, allocate, launch_of
+from common.trace.translate import waits
 from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
@@ -176,9 +178,9 @@ class Program:
         found = self.tracer.reports()
         for kernel, function in zip(found, self.tracer.ledgers, strict=True):
             meant = [one for one in kernel.faults if _meant(one, kernel.file)]
-            checked = [one for one in kernel.faults if _checked_first(one, kernel)]
-            kernel.faults = [one for one in kernel.faults if one not in meant + checked]
-            kernel.notes |= {f"line {one.line}: {one.what}; what is read may be old or new": 1 for one in checked}
+            looks = [one for one in kernel.faults if _looked_at(one, kernel.file)]
+            kernel.faults = [one for one in kernel.faults if one not in meant + looks]
+            kernel.notes |= {f"line {one.line}: {one.what}; what is read may be old or new": 1 for one in looks}
             text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
             for line in sorted(set(_widened(self._launched[function]))):
                 kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
@@ -248,7 +250,8 @@ def _waits(function: Callable[..., Any]) -> bool:
     for one in _called(function):
         with suppress(OSError, SyntaxError):
             tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(one, "py_func", one))))
-            if any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While)):
+            loops = [node for node in ast.walk(tree) if isinstance(node, ast.While)]
+            if any("atomic" in ast.unparse(node) or waits(node) for node in loops):
                 return True
     return False
 
@@ -259,11 +262,38 @@ def _meant(fault: Fault, file: str) -> bool:
     return fault.kind == "negative-index" and re.search(r"\[([^\[\]]*,)?\s*-", text) is not None
 
 
-def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
-    """Does a thread only look at an element of global memory, as to find out whether changing it is worth it?"""
-    looked = re.search(r"is changed atomically by .* and read by", fault.what)
-    own = [one for one in kernel.select("global", "atomic") if (one.line, one.array) == (fault.line, fault.array)]
-    return fault.kind in ("race", "overlap") and looked is not None and bool(own)
+def _looked_at(fault: Fault, file: str) -> bool:
+    """Does a thread only look at an element, to find out whether, or from what, to change it atomically?"""
+    kinds = re.findall(r"(read|changed atomically) by \w+ \([\d, ]*\) in line (\d+)", fault.what)
+    lines = [int(line) for kind, line in kinds if kind == "read"]
+    return len(kinds) == 2 and len(lines) == 1 and lines[0] in _lines_that_look("".join(linecache.getlines(file)))
+
+
+@lru_cache(maxsize=64)
+def _lines_that_look(text: str) -> frozenset[int]:
+    found = set[int]()
+    for node in ast.walk(ast.parse(text)):
+        match node:  # what the element is compared with, or what compare-and-swap is to find
+            case ast.If(test) | ast.While(test) | ast.Assign(value=test):
+                looked, arrays = [test], _changed(node, "atomic.")
+            case ast.FunctionDef():
+                inside = list(ast.walk(node))
+                looked = [one.test for one in inside if isinstance(one, ast.If | ast.While)]
+                looked += [one.value for one in inside if isinstance(one, ast.Assign)]
+                arrays = _changed(node, "swap", "cas")
+            case _:
+                continue
+        for one in (one for test in looked for one in ast.walk(test) if isinstance(one, ast.Subscript)):
+            if ast.unparse(one.value).partition("[")[0] in arrays:
+                found.add(one.lineno)
+    return frozenset(found)
+
+
+def _changed(node: ast.AST, *names: str) -> set[str]:
+    """The arrays that atomic operations with such names change."""
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and one.args]
+    calls = [one for one in calls if any(name in ast.unparse(one.func) for name in names)]
+    return {ast.unparse(one.args[0]).partition("[")[0] for one in calls}
 
 
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
@@ -295,9 +325,9 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     line = frames[own[-1]].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    lacking = isinstance(error, HostError | ImportError | KeyboardInterrupt)
-    ours = DeviceArray | capture.Device | Stream | Compiled
-    if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
+    lacking = isinstance(error, HostError | ImportError | KeyboardInterrupt) or kinds & _OF_THE_DRIVER
+    ours = isinstance(getattr(error, "obj", None), DeviceArray | capture.Device | Stream | Compiled)
+    if lacking or (ours and getattr(error, "name", "") not in _NUMPY_S):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
     # from Numba's compiler, or of a launch that no GPU takes
@@ -312,6 +342,53 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
 
 
 # --- what the program finds in numba.cuda ---
+
+
+class DeviceNDArray(DeviceArray):
+    """An array that lies on the device alone: of what NumPy's has, it has what Numba's has. NumPy's functions copy it
+    to the host."""
+
+    def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
+        return function(*_on_host(given), **{name: _on_host([one])[0] for name, one in named.items()})
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
+        if any(isinstance(one, DeviceNDArray) for one in named.get("out", ())):
+            raise TypeError("return arrays must be of ArrayType")
+        return getattr(ufunc, method)(*_on_host(given), **named)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _NUMPY_S:
+            raise AttributeError(f"'DeviceNDArray' object has no attribute {name!r}", name=name, obj=self)
+        return super().__getattribute__(name)
+
+
+def _on_host(given: Any) -> list[Any]:
+    nested = [_on_host(one) if type(one) in (list, tuple) else one for one in given]
+    return [np.asarray(one) if isinstance(one, DeviceNDArray) else one for one in nested]
+
+
+def _operate(name: str) -> Callable[..., Any]:
+    def operate(self: Any, *others: Any) -> Any:  # only an array of the host knows how
+        known = all(isinstance(one, np.ndarray | np.generic) and not isinstance(one, DeviceNDArray) for one in others)
+        return getattr(np.asarray(self), name)(*others) if known and others else NotImplemented
+
+    return operate
+
+
+_OPERATORS = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+)  # fmt: skip
+for _name in (*_OPERATORS, *(f"r{name}" for name in _OPERATORS), "eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(DeviceNDArray, f"__{_name}__", _operate(f"__{_name}__"))
+for _name in _OPERATORS:
+    setattr(DeviceNDArray, f"__i{_name}__", lambda *_: NotImplemented)
+_NUMPY_S = frozenset(
+    (
+        "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot",
+        "fill", "flatten", "item", "max", "mean", "min", "nonzero", "prod", "put", "repeat", "resize", "round", "sort",
+        "std", "sum", "swapaxes", "take", "tobytes", "tofile", "tolist", "trace", "var",
+    )
+)  # fmt: skip
 
 
 def _interface(array: DeviceArray) -> dict[str, Any]:
@@ -391,7 +468,7 @@ def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options:
 
 def _spread(self: Any, array: Any, shape: Any) -> Any:
     """An argument of an element-wise function, as if it had this shape."""
-    return np.broadcast_to(array, shape, subok=True)
+    return as_strided(array, shape, np.broadcast_to(np.asarray(array), shape).strides, subok=True)
 
 
 @contextmanager
@@ -421,10 +498,12 @@ def _under_the_successor_s_name() -> Iterator[None]:
 
 def _functions(gpu: capture.Device) -> dict[str, Any]:
     """Those of ``numba.cuda`` that would ask the driver."""
-    stream = Stream()
+    stream, made = Stream(), capture.arrays(allocate)
+    for name in ("device_array", "device_array_like", "to_device"):
+        made[name] = partial(lambda make, *given, **named: make(*given, **named).view(DeviceNDArray), made[name])
     nothing = lambda *_, **__: None  # noqa: E731
     return {
-        **capture.arrays(allocate), "mapped": _mapped, "as_cuda_array": as_cuda_array, "gpus": gpu,
+        **made, "mapped": _mapped, "as_cuda_array": as_cuda_array, "gpus": gpu,
         **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
         "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
         "event_elapsed_time": lambda start, end: start.elapsed_time(end), "cuda_error": nothing,

@@ -21,7 +21,7 @@ from common.catalog.catalog import Step
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.explain.faults import Fault
 from common.machine_code import capture
-from common.machine_code.capture import BoundStep, HostArray, replaced
+from common.machine_code.capture import BoundStep, HostArray, order_of, replaced
 from common.run import isolate
 from common.run.messages import at
 from common.trace import messages
@@ -135,8 +135,9 @@ def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argu
         return np.float64(value) if isinstance(value, float) else value
     view = of_device(value, name)
     if view is None:
-        copied = allocate(value.shape, value.dtype, np.asarray(value))
-        back.append((value, copied))
+        copied = allocate(value.shape, value.dtype, np.asarray(value), order_of(value))
+        if value.flags.writeable:
+            back.append((value, copied))
         view = of_device(copied, name)
         assert view is not None  # it lies in the device's memory
     return view

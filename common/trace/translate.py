@@ -218,7 +218,7 @@ class Translator(Expressions):
         self._loop(node, f"for {item} in {turns}", counter)
 
     def _do_While(self, node: ast.While) -> None:  # noqa: N802
-        self._loop(node, "while True")
+        self._loop(node, f"for _ in _t.in_vain({self.line(node)})" if waits(node) else "while True")
 
     def _loop(self, node: ast.For | ast.While, header: str, counter: str = "") -> None:
         before, loop, taken = self.fresh("_m"), None, self.fresh("_c")
@@ -268,6 +268,12 @@ class Translator(Expressions):
 
 
 # --- which variables may be read later, and who leaves a loop or a function ---
+
+
+def waits(node: ast.While) -> bool:
+    """Does the loop change nothing of what its condition asks for?"""
+    stored = [ast.unparse(one) for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Store)]
+    return bool(names(node.test)) and not names(node.test) & {one.partition("[")[0] for one in stored}
 
 
 Names: TypeAlias = "frozenset[str]"
