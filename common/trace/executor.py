@@ -9,7 +9,7 @@ import math
 import re
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -59,9 +59,13 @@ class Executor(State):
         split: frozenset[int] = frozenset()
         told: Code | None = None
         while True:
-            before = self._restorer(arguments) if self.has_engines else None
+            before = self._restorer(arguments) if self.has_engines or self.shuffles else None
             try:
                 self._run(arguments, blocks, at_once, order, split)
+                if self.doubts:
+                    assert before is not None  # they come of a shuffle
+                    again = partial(self._run, arguments, blocks, at_once, order, split)
+                    self._settle_doubts(arguments, before, again)
                 return
             except StuckError as stuck:
                 self.engines.teams.tell()
@@ -75,6 +79,24 @@ class Executor(State):
                 return
             if before:
                 before()
+
+    def _settle_doubts(self, arguments: list[Argument], before: Code, run: Code) -> None:
+        """Do the integers that nobody gave make a difference to what the launch writes, or to its faults?"""
+        storages = [view.storage for view in _views(tuple(arguments))]
+        after, held, faults = self._restorer(arguments), [one.data for one in storages], [*self.ledger.faults]
+        written, differ = [data.copy() for data in held], True
+        if not self.has_engines and all(type(one) is Global for one in storages):
+            before()
+            self.again = True
+            with suppress(TraceError):
+                run()
+                alike = all(races.same(*pair).all() for pair in zip(held, written, strict=True))
+                differ = [*self.ledger.faults] != faults or not alike
+            self.again = False
+            after()
+        for fault in self.doubts.values() if differ else ():
+            self.ledger.fault(fault, 1, "")
+        self.doubts = {}
 
     def _restorer(self, arguments: list[Argument]) -> Code:
         """What puts back all that a launch changes, so that it can begin anew."""

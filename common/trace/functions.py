@@ -144,6 +144,7 @@ class Function:
         )  # fmt: skip
         self._shares, self.only_read, narrow = found.shares, found.only_read, _NARROW[found.narrow]
         self.names.state.cooperative |= "this_grid" in code.co_names
+        self.names.state.shuffles |= any(name.startswith("shfl_") for name in code.co_names)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
         self._namespace = {**self.names.builtins, **narrow, **wrapped, **runtime, "_t": self.names.state}

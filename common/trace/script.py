@@ -269,31 +269,32 @@ def _looked_at(fault: Fault, file: str) -> bool:
     return len(kinds) == 2 and len(lines) == 1 and lines[0] in _lines_that_look("".join(linecache.getlines(file)))
 
 
+def _base(node: ast.expr) -> str:
+    return ast.unparse(node).partition("[")[0]
+
+
 @lru_cache(maxsize=64)
 def _lines_that_look(text: str) -> frozenset[int]:
     found = set[int]()
     for node in ast.walk(ast.parse(text)):
-        match node:  # what the element is compared with, or what compare-and-swap is to find
-            case ast.If(test) | ast.While(test) | ast.Assign(value=test):
-                looked, arrays = [test], _changed(node, "atomic.")
-            case ast.FunctionDef():
-                inside = list(ast.walk(node))
-                looked = [one.test for one in inside if isinstance(one, ast.If | ast.While)]
-                looked += [one.value for one in inside if isinstance(one, ast.Assign)]
-                arrays = _changed(node, "swap", "cas")
+        match node:
+            case ast.If(test) | ast.While(test) | ast.Assign(value=test):  # is it worth it
+                looked, names = [test], ""
+            case ast.FunctionDef():  # what compare-and-swap is to find, or a minimum is compared with, before that
+                inside: list[Any] = [
+                    one for one in ast.walk(node) if isinstance(one, ast.If | ast.While | ast.Assign)
+                ]
+                looked = [one.value if isinstance(one, ast.Assign) else one.test for one in inside]
+                names = "comp|cas|min|max|nan"
             case _:
                 continue
+        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and one.args]
+        calls = [one for one in calls if re.search(rf"\batomic\.({names})", ast.unparse(one.func))]
+        last = {_base(one.args[0]): one.lineno for one in sorted(calls, key=lambda one: one.lineno)}
         for one in (one for test in looked for one in ast.walk(test) if isinstance(one, ast.Subscript)):
-            if ast.unparse(one.value).partition("[")[0] in arrays:
+            if one.lineno <= last.get(_base(one), 0):
                 found.add(one.lineno)
     return frozenset(found)
-
-
-def _changed(node: ast.AST, *names: str) -> set[str]:
-    """The arrays that atomic operations with such names change."""
-    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and one.args]
-    calls = [one for one in calls if any(name in ast.unparse(one.func) for name in names)]
-    return {ast.unparse(one.args[0]).partition("[")[0] for one in calls}
 
 
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
@@ -385,8 +386,8 @@ for _name in _OPERATORS:
 _NUMPY_S = frozenset(
     (
         "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot",
-        "fill", "flatten", "item", "max", "mean", "min", "nonzero", "prod", "put", "repeat", "resize", "round", "sort",
-        "std", "sum", "swapaxes", "take", "tobytes", "tofile", "tolist", "trace", "var",
+        "fill", "flatten", "item", "max", "mean", "min", "nonzero", "prod", "put", "repeat", "round", "sort", "std",
+        "sum", "swapaxes", "take", "tobytes", "tofile", "tolist", "trace", "var",
     )
 )  # fmt: skip
 

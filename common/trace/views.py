@@ -58,6 +58,10 @@ class View:
         shape = np.broadcast_to(0, self.size).reshape([as_offset(extent) for extent in wanted]).shape
         return View(self.storage, self.start, shape, _row_major(shape), self.name, self.bounded)
 
+    @property
+    def flat(self) -> View:
+        return self.reshape(self.size)
+
     def element(self, offset: int) -> str:
         """The name of the element at a row-major offset from the view's start, as ``a[2, 3]``."""
         if not 0 <= offset < self.size:
