@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import operator
 import re
 import traceback
 from collections.abc import Iterator, Sequence
@@ -308,6 +309,12 @@ class Executor(State):
             views.require_written(self, a, line)
             views.require_written(self, b, line)
         return operation(a, b)
+
+    def contains(self, items: Any, value: Value, line: int) -> Value:
+        found: Value = False
+        for item in items:
+            found = found | self.compare(operator.eq, value, item, line)
+        return found
 
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
         """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""

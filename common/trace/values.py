@@ -108,23 +108,47 @@ def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Valu
 
 
 add, sub, mul = _operator(operator.add), _operator(operator.sub), _operator(operator.mul)
-floordiv, mod, power = _operator(operator.floordiv), _operator(operator.mod), _operator(operator.pow)
-shift_left, shift_right = _operator(operator.lshift), _operator(operator.rshift)
+floordiv, mod = _operator(operator.floordiv), _operator(operator.mod)
 bit_and, bit_or, bit_xor = _operator(operator.and_), _operator(operator.or_), _operator(operator.xor)
 positive = widened
 
 
+def _shift(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    of_alike = _operator(compute)
+
+    def apply(a: Value, b: Value) -> Value:
+        if type(a) is not int and dtype_of(a).kind == "u":  # whether it is signed the left operand says alone
+            return compute(widened(a), _converted(b, UINT64))
+        return of_alike(a, b if type(b) is int else signed(widened(b)))
+
+    return apply
+
+
+shift_left, shift_right = _shift(operator.lshift), _shift(operator.rshift)
+
+
+@_operator
+def power(a: Value, b: Value) -> Value:
+    """Of an integer to a negative power, the quotient's whole part."""
+    if dtype_of(a).kind != "i" or not np.count_nonzero(below := b < 0):
+        return a**b
+    whole = a ** abs(b)
+    return choose(below, (whole == 1) * 1 - (whole == -1) * 1, whole)
+
+
 def truediv(a: Value, b: Value) -> Value:
+    if dtype_of(a).kind in "iub" and dtype_of(b).kind in "iub":
+        return _converted(a, FLOAT64) / _converted(b, FLOAT64)
     a, b = unified(a, b)
-    return _converted(a, FLOAT64) / _converted(b, FLOAT64) if dtype_of(a).kind in "iu" else a / b
+    return a / b
 
 
 def negative(a: Value) -> Value:
-    return -signed(widened(a)) if dtype_of(a).kind in "iub" else -a
+    return widened(-a) if type(a) is int or dtype_of(a).kind in "iu" else -widened(a)  # widened after, as in Numba
 
 
 def invert(a: Value) -> Value:
-    return ~widened(a)
+    return logical_not(a) if type(a) is bool or dtype_of(a).kind == "b" else widened(~a)
 
 
 # what gives the same bits on narrower integers of one type as in 64 bits and cast back
