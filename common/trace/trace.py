@@ -92,7 +92,7 @@ class DeviceArray(HostArray):
         self._mark((), False)
 
     def _mark(self, index: Any, written: bool) -> None:
-        if self.storage is None or self.storage.written is None:
+        if self.storage is None or self.storage.written is None or not self.size:
             return
         flags, size = self.storage.written, self.storage.dtype.itemsize
         if self.dtype.itemsize != size:  # a view as another type

@@ -167,7 +167,7 @@ def of_device(array: Any, name: str) -> View | None:
     if storage is None or storage.dtype != array.dtype:
         return None
     size = array.dtype.itemsize
-    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size)
+    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size) if array.size else (0, 0)
     strides = tuple(stride // size for stride in array.strides)
     last = start + sum((extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True))
     if beyond or not 0 <= start <= len(storage.data):
