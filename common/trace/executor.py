@@ -27,7 +27,7 @@ from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers, Map
 from common.trace.hopper.tiles import Tiles
 from common.trace.intrinsics import Code, Intrinsic
-from common.trace.memory import Global, Record
+from common.trace.memory import Global, Record, Single
 from common.trace.shared import Local, Shared
 from common.trace.state import Launch, Mask, State, TraceError
 from common.trace.values import FLOAT32, Range, Value, choose, dtype_of, truth, uniform
@@ -125,7 +125,8 @@ class Executor(State):
         clusters = np.unique((np.arange(math.prod(self.grid)) if blocks is None else blocks) // self.cluster)
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
-        work = partial(self.main.invoke, self, 0, tuple(arguments), {})
+        seen = (Record(self, one.view, 0, None, 0) if isinstance(one, Single) else one for one in arguments)
+        work = partial(self.main.invoke, self, 0, tuple(seen), {})
         stages.advance()
         with np.errstate(all="ignore"), self._placed():
             for own in reversed(groups) if self.reversed else groups:
