@@ -65,6 +65,7 @@ class Names:
         self.called: dict[Code, Function] = {}
         self.builtins = {
             **_BUILTINS, "int": Cast(np.int64, partial(views.require_written, self.state)),
+            "isinstance": unknown("isinstance"),
             "enumerate": lambda one, start=0: enumerate(self._items(one), start),
             "zip": lambda *several: zip(*map(self._items, several), strict=False),
         }  # fmt: skip

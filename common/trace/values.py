@@ -340,6 +340,11 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
     "exp10": lambda x: np.power(x.dtype.type(10), x), "fdim": lambda x, y: np.maximum(x - y, 0),
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x).astype(x.dtype), "rsqrt": lambda x: 1 / np.sqrt(x),
     "saturate": lambda x: np.clip(x, 0, 1), "fadd": np.add, "fsub": np.subtract, "fmul": np.multiply,
+    "sincos": lambda x: (np.sin(x), np.cos(x)), "sinpi": lambda x: np.sin(x * x.dtype.type(np.pi)),
+    "cospi": lambda x: np.cos(x * x.dtype.type(np.pi)), "rcbrt": lambda x: 1 / np.cbrt(x), "tgamma": _MATH["gamma"],
+    "float_as_int": lambda x: cast(x, FLOAT32).view(np.int32),
+    "int_as_float": lambda x: cast(x, np.dtype(np.int32)).view(np.float32),
+    "isnand": np.isnan, "isinfd": np.isinf, "umin": np.minimum, "umax": np.maximum, "mul24": np.multiply,
     "fdiv": np.divide, "fdivide": np.divide, "dadd": np.add, "dmul": np.multiply, "ddiv": np.divide,
     "frcp": lambda x: 1 / x, "drcp": lambda x: 1 / x, "fsqrt": np.sqrt, "dsqrt": np.sqrt,
 }  # fmt: skip
