@@ -217,6 +217,10 @@ def _plain(argument: Any) -> Any:
     from numba.cuda.args import ArgHint
 
     argument = argument.value if isinstance(argument, ArgHint) else argument
+    if isinstance(argument, list | dict | set | str):
+        raise NotImplementedError(
+            f"a kernel takes no {type(argument).__name__}, but arrays, numbers and tuples of them"
+        )
     foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
     return host.as_cuda_array(argument) if foreign else argument
 
@@ -329,6 +333,8 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
     fault = errors.of_error(error, path) if compiled else None
     if fault is None:
+        said = re.search(rf'{re.escape(path.name)}", line (\d+)', str(error)) if compiled else None
+        line = int(said[1]) if said else line
         code = cut(linecache.getline(str(path), line or 0).strip())
         fault = Fault("not-compiled" if compiled else "uncaught", cut(text, 600), line, code)
         traceback.print_exception(error, limit=(own[0] if own else 0) - len(frames))
