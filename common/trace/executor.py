@@ -60,7 +60,7 @@ class Executor(State):
         split: frozenset[int] = frozenset()
         told: Code | None = None
         while True:
-            before = self._restorer(arguments) if self.has_engines or self.shuffles else None
+            before = self._restorer(arguments, self.has_engines) if self.has_engines or self.shuffles else None
             try:
                 self._run(arguments, blocks, at_once, order, split)
                 if self.doubts:
@@ -99,11 +99,12 @@ class Executor(State):
             self.ledger.fault(fault, 1, "")
         self.doubts = {}
 
-    def _restorer(self, arguments: list[Argument]) -> Code:
-        """What puts back all that a launch changes, so that it can begin anew."""
+    def _restorer(self, arguments: list[Argument], whole: bool = True) -> Code:
+        """What puts back all that a launch changes, so that it can begin anew: ``whole``, with the ledger."""
         storages = [view.storage for view in _views(tuple(arguments)) if type(view.storage) is Global]
         arrays = [(storage, storage.data.copy(), deepcopy(storage.written)) for storage in storages]
-        ledger = deepcopy({key: held for key, held in vars(self.ledger).items() if key != "_costs"})
+        kept = {key: held for key, held in vars(self.ledger).items() if key != "_costs"} if whole else {}
+        ledger = deepcopy(kept)
 
         def restore() -> None:
             for storage, data, written in arrays:
