@@ -44,6 +44,8 @@ _ASTRAY = 2_000  # branches after the read of an integer that nothing has writte
 
 
 class Executor(State):
+    ends_loops = False  # is a loop without an end a fault, or does it go on until time is up
+
     def __init__(self, launch: Launch, ledger: Ledger) -> None:
         function: Code = launch.function
         super().__init__(getattr(function, "home", function.__code__.co_filename))
@@ -199,10 +201,15 @@ class Executor(State):
             counts[1] += self.mask.warps
         return taken
 
-    def in_vain(self, line: int) -> Iterator[None]:
-        """The turns of a loop that changes nothing of what its condition asks for."""
+    def in_vain(self, line: int, reads: bool) -> Iterator[None]:
+        """The turns of a loop that changes nothing of what its condition asks for; does that read memory?"""
         yield from itertools.repeat(None, _IN_VAIN)
-        raise self.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
+        if reads:
+            raise self.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
+        if not self.ends_loops:
+            yield from itertools.repeat(None)
+        self.fault("endless", line, "", "the loop has no end: nothing changes that its condition asks for")
+        raise self.error(line, f"the loop goes on for more than {_IN_VAIN:,} turns")
 
     def leave(self, returned: Mask) -> Mask:
         returned = self.union(returned, self.mask)

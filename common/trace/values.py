@@ -195,6 +195,8 @@ def _extreme(plain: Callable[..., Value], by_lane: Callable[[Value, Value], Valu
     result, *rest = values if len(values) > 1 else values[0]
     for value in rest:
         a, b = unified(result, value)
+        if UINT64 in (dtype_of(result), dtype_of(value)) and dtype_of(a) == INT64:  # Numba unifies the two as floats
+            a, b = _converted(result, FLOAT64), _converted(value, FLOAT64)
         result = plain(a, b) if type(a) is int and type(b) is int else by_lane(a, b)
     return result
 
