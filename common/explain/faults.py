@@ -104,6 +104,7 @@ UNSOUND = {
     "overlap": "race between blocks",
     "deadlock": "wait that never ends",
     "zero-division": "division by zero",
+    "endless": "loop without an end",
     "input-written": "store in an input",
     "dynamic-overlap": "shared arrays that overlap",
 }

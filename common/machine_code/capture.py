@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from common.catalog import device, limits
 from common.catalog.problems import Problem
@@ -86,22 +87,45 @@ def replaced(target: Any, **values: Any) -> Iterator[None]:
 
 
 class HostArray(np.ndarray[Any, Any]):
-    """Stands in for a device array where there is no device."""
+    """Stands in for a device array where there is no device. Copies raise what Numba's do."""
 
     stream = 0
 
     def copy_to_host(self, ary: Any = None, stream: Any = None) -> np.ndarray[Any, Any]:
         if ary is None:
             return np.array(self)
+        _require_alike(self, ary, *("shape", "strides")[: 1 + bool(self.size)])
         np.copyto(ary, np.asarray(self))
         return np.asarray(ary)
 
     def copy_to_device(self, ary: Any, stream: Any = None) -> None:
         given = np.asarray(ary)
-        if given.shape != self.shape or given.dtype != self.dtype:
-            raise ValueError(f"array of shape {given.shape} and dtype {given.dtype} is copied to one of "
-                             f"{self.shape} and {self.dtype}")  # fmt: skip
-        self[...] = given
+        if given.size:
+            order_of(self)  # which raises
+            _require_alike(self, given, "shape")
+            self[...] = given.reshape(self.shape)
+
+    def is_c_contiguous(self) -> bool:
+        return self.flags.c_contiguous
+
+    def is_f_contiguous(self) -> bool:
+        return self.flags.f_contiguous
+
+
+def _require_alike(one: Any, other: Any, *names: str) -> None:
+    if one.dtype != other.dtype:
+        raise TypeError(f"incompatible dtype: {one.dtype} vs. {other.dtype}")
+    for name in names:
+        if getattr(np.asarray(one).squeeze(), name) != getattr(np.asarray(other).squeeze(), name):
+            raise ValueError(f"incompatible {name}: {getattr(one, name)} vs. {getattr(other, name)}")
+
+
+def order_of(array: Any, whole: bool = True) -> str:
+    """Raises ValueError, with Numba's words, for a ``whole`` array that is contiguous in no order."""
+    if whole and not array.flags.forc:
+        said = "Array contains non-contiguous buffer and cannot be transferred as a single memory region. Please "
+        raise ValueError(f"{said}ensure contiguous buffer with numpy .ascontiguousarray()")
+    return "F" if array.flags.fnc else "C"
 
 
 def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -113,23 +137,19 @@ def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     def zeros(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
         return allocate(shape, dtype, np.zeros(shape, dtype), order)
 
-    def order_of(array: Any) -> str:
-        return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-
     def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
         if to is not None:
             to.copy_to_device(obj)
             return to
         values = np.asanyarray(obj)
-        if not (values.flags.c_contiguous or values.flags.f_contiguous):
-            said = "Array contains non-contiguous buffer and cannot be transferred as a single memory region. Please "
-            raise ValueError(f"{said}ensure contiguous buffer with numpy .ascontiguousarray()")  # Numba's words
-        return allocate(values.shape, values.dtype, values, order_of(values))
+        own = values[tuple(slice(None) if stride else 0 for stride in values.strides)] if values.size else values
+        held = allocate(own.shape, own.dtype, own, order_of(own))
+        return held if held.ndim == values.ndim else as_strided(held, values.shape, values.strides, subok=True)
 
     return {
         "device_array": empty, "managed_array": zeros, "mapped_array": zeros, "to_device": to_device,
-        "device_array_like": lambda ary, **_: empty(ary.shape, ary.dtype, order=order_of(ary)),
-        "mapped_array_like": lambda ary, **_: zeros(ary.shape, ary.dtype, order=order_of(ary)),
+        "device_array_like": lambda ary, **_: empty(ary.shape, ary.dtype, order=order_of(ary, False)),
+        "mapped_array_like": lambda ary, **_: zeros(ary.shape, ary.dtype, order=order_of(ary, False)),
         "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.zeros(shape, dtype, order),
         "pinned_array_like": np.zeros_like,
     }  # fmt: skip

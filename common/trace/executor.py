@@ -4,11 +4,13 @@ does. Translated code (:mod:`common.trace.translate`) calls the :class:`Executor
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
+import operator
 import re
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -25,7 +27,7 @@ from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers, Map
 from common.trace.hopper.tiles import Tiles
 from common.trace.intrinsics import Code, Intrinsic
-from common.trace.memory import Global, Record
+from common.trace.memory import Global, Record, Single
 from common.trace.shared import Local, Shared
 from common.trace.state import Launch, Mask, State, TraceError
 from common.trace.values import FLOAT32, Range, Value, choose, dtype_of, truth, uniform
@@ -37,10 +39,13 @@ Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argu
 Order: TypeAlias = Literal["forward", "backward"]
 """Of blocks, and of threads that write one element."""
 
+_IN_VAIN = 20_000  # turns of a loop that waits
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
 
 
 class Executor(State):
+    ends_loops = False  # is a loop without an end a fault, or does it go on until time is up
+
     def __init__(self, launch: Launch, ledger: Ledger) -> None:
         function: Code = launch.function
         super().__init__(getattr(function, "home", function.__code__.co_filename))
@@ -57,9 +62,13 @@ class Executor(State):
         split: frozenset[int] = frozenset()
         told: Code | None = None
         while True:
-            before = self._restorer(arguments) if self.has_engines else None
+            before = self._restorer(arguments, self.has_engines) if self.has_engines or self.shuffles else None
             try:
                 self._run(arguments, blocks, at_once, order, split)
+                if self.doubts:
+                    assert before is not None  # they come of a shuffle
+                    again = partial(self._run, arguments, blocks, at_once, order, split)
+                    self._settle_doubts(arguments, before, again)
                 return
             except StuckError as stuck:
                 self.engines.teams.tell()
@@ -74,11 +83,30 @@ class Executor(State):
             if before:
                 before()
 
-    def _restorer(self, arguments: list[Argument]) -> Code:
-        """What puts back all that a launch changes, so that it can begin anew."""
+    def _settle_doubts(self, arguments: list[Argument], before: Code, run: Code) -> None:
+        """Do the integers that nobody gave make a difference to what the launch writes, or to its faults?"""
+        storages = [view.storage for view in _views(tuple(arguments))]
+        after, held, faults = self._restorer(arguments), [one.data for one in storages], [*self.ledger.faults]
+        written, differ = [data.copy() for data in held], True
+        if not self.has_engines and all(type(one) is Global for one in storages):
+            before()
+            self.again = True
+            with suppress(TraceError):
+                run()
+                alike = all(races.same(*pair).all() for pair in zip(held, written, strict=True))
+                differ = [*self.ledger.faults] != faults or not alike
+            self.again = False
+            after()
+        for fault in self.doubts.values() if differ else ():
+            self.ledger.fault(fault, 1, "")
+        self.doubts = {}
+
+    def _restorer(self, arguments: list[Argument], whole: bool = True) -> Code:
+        """What puts back all that a launch changes, so that it can begin anew: ``whole``, with the ledger."""
         storages = [view.storage for view in _views(tuple(arguments)) if type(view.storage) is Global]
         arrays = [(storage, storage.data.copy(), deepcopy(storage.written)) for storage in storages]
-        ledger = deepcopy({key: held for key, held in vars(self.ledger).items() if key != "_costs"})
+        kept = {key: held for key, held in vars(self.ledger).items() if key != "_costs"} if whole else {}
+        ledger = deepcopy(kept)
 
         def restore() -> None:
             for storage, data, written in arrays:
@@ -100,7 +128,8 @@ class Executor(State):
         clusters = np.unique((np.arange(math.prod(self.grid)) if blocks is None else blocks) // self.cluster)
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
-        work = partial(self.main.invoke, self, 0, tuple(arguments), {})
+        seen = (Record(self, one.view, 0, None, 0) if isinstance(one, Single) else one for one in arguments)
+        work = partial(self.main.invoke, self, 0, tuple(seen), {})
         stages.advance()
         with np.errstate(all="ignore"), self._placed():
             for own in reversed(groups) if self.reversed else groups:
@@ -171,6 +200,16 @@ class Executor(State):
                 counts[0] += int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
             counts[1] += self.mask.warps
         return taken
+
+    def in_vain(self, line: int, reads: bool) -> Iterator[None]:
+        """The turns of a loop that changes nothing of what its condition asks for; does that read memory?"""
+        yield from itertools.repeat(None, _IN_VAIN)
+        if reads:
+            raise self.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
+        if not self.ends_loops:
+            yield from itertools.repeat(None)
+        self.fault("endless", line, "", "the loop has no end: nothing changes that its condition asks for")
+        raise self.error(line, f"the loop goes on for more than {_IN_VAIN:,} turns")
 
     def leave(self, returned: Mask) -> Mask:
         returned = self.union(returned, self.mask)
@@ -243,10 +282,10 @@ class Executor(State):
         return choose(taken.bits, first, second)
 
     def both(self, first: Value, second: Code) -> Value:
-        return self.select(first, lambda: truth(second()), lambda: False)
+        return self.select(first, second, lambda: first)
 
     def either(self, first: Value, second: Code) -> Value:
-        return self.select(first, lambda: True, lambda: truth(second()))
+        return self.select(first, lambda: first, second)
 
     def load(self, array: Any, index: Any, line: int) -> Any:
         if isinstance(array, Record):
@@ -273,6 +312,12 @@ class Executor(State):
             views.require_written(self, a, line)
             views.require_written(self, b, line)
         return operation(a, b)
+
+    def contains(self, items: Any, value: Value, line: int) -> Value:
+        found: Value = False
+        for item in items:
+            found = found | self.compare(operator.eq, value, item, line)
+        return found
 
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
         """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""

@@ -135,6 +135,9 @@ class Expressions:
                 right = f"({after} := {right})"
             if isinstance(op, ast.Is | ast.IsNot):
                 part = f"({left} {'is' if isinstance(op, ast.Is) else 'is not'} {right})"
+            elif isinstance(op, ast.In | ast.NotIn):
+                part = f"_t.contains({right}, {left}, {self.line(node)})"
+                part = part if isinstance(op, ast.In) else f"_logical_not({part})"
             elif type(op) in _COMPARISONS:
                 part = f"_t.compare({_COMPARISONS[type(op)]}, {left}, {right}, {self.line(node)})"
             else:

@@ -65,6 +65,7 @@ class Names:
         self.called: dict[Code, Function] = {}
         self.builtins = {
             **_BUILTINS, "int": Cast(np.int64, partial(views.require_written, self.state)),
+            "isinstance": unknown("isinstance"),
             "enumerate": lambda one, start=0: enumerate(self._items(one), start),
             "zip": lambda *several: zip(*map(self._items, several), strict=False),
         }  # fmt: skip
@@ -140,6 +141,7 @@ class Function:
         found = _read(code, source, frozenset(scope))
         self._shares, self.only_read, narrow = found.shares, found.only_read, _NARROW[found.narrow]
         self.names.state.cooperative |= "this_grid" in code.co_names
+        self.names.state.shuffles |= any(name.startswith("shfl_") for name in code.co_names)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
         ints = frozenset(name for name in found.free if type(scope[name]) is int)

@@ -80,6 +80,8 @@ def _per_lane(state: State, value: Value, dtype: Any) -> Any:
 
 def atomic(state: State, line: int, view: View, index: Any, value: Value, *, name: str) -> Value:
     """Threads that change one element do so one after the other; what each found."""
+    if state.tainted is not None:
+        views.reveal(state, value, f"changes {view.name} in line {line}")
     return _change(state, line, view, index, ATOMIC[name], _per_lane(state, value, view.dtype), name == "exch")
 
 
@@ -225,20 +227,23 @@ def syncwarp(state: State, line: int, member: Value = _EVERYBODY) -> None:
 
 def shuffle(state: State, line: int, member: Value, value: Value, other: Value, *, name: str, of: Code) -> Value:
     """Each lane takes a value from the lane ``of(lane, other)`` of its warp; below 0 or above 31, its own."""
+    if (kind := dtype_of(value)) not in _SHUFFLED:
+        raise state.error(line, f"{name} takes int32, int64, float32 or float64, and this is {kind}")
     present, lane = _votes(state, line, member, name), state.lane_numbers % WARP
     source = np.broadcast_to(np.asarray(of(lane, np.asarray(other).astype(np.int64))), lane.shape)
     source = np.where((source < 0) | (source >= WARP), lane, source)
     giver, real = state.lane_numbers - lane + source, dtype_of(value).kind == "f"
     missing = state.mask.bits & ((present >> source) & 1 == 0)
     there = missing & state.waiting.bits[giver]  # an integer of one that has returned may be thrown away by a guard
-    if not real:
-        state.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", there)
     views.take_taint(state, giver)
-    taken = value if uniform(value) else value[giver]
+    taken, what = value if uniform(value) else value[giver], f"{name} takes the value of a thread that does not come"
+    # what comes from nobody may be thrown away, as the upper half of a sum is
+    if not real and there.any():
+        state.doubt(line, f"{what} to it, and something comes of it", there)
+        return np.where(there, kind.type(_ANYTHING), taken) if state.again else taken
     if not (missing.any() and real):
         return taken
-    # what comes from nobody may be thrown away, as the upper half of a sum is
-    views.taint(state, line, missing, f"{name} takes the value of a thread that does not come to it")
+    views.taint(state, line, missing, f"{what} to it")
     return np.where(missing, dtype_of(value).type(np.nan), taken)
 
 
@@ -277,6 +282,8 @@ def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
     return (np.asarray(a, np.float64) * b + np.asarray(c, np.float64)).astype(kind)[()]
 
 
+_ANYTHING = 0x5A5A5A5A  # an integer that nobody gave
+_SHUFFLED = tuple(map(np.dtype, (np.int32, np.int64, np.float32, np.float64)))  # others Numba does not compile
 _SHUFFLES: dict[str, Code] = {
     "shfl_sync": lambda _, other: other % WARP,
     "shfl_up_sync": lambda lane, delta: lane - delta,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,6 +255,12 @@ class Record:
             view.fill(state, value, line)
         else:
             view.storage.write(state, view, self._place, [value], self._wrong, line)
+
+
+class Single(NamedTuple):
+    """A record that is an argument, as an array of it alone."""
+
+    view: View
 
 
 class Records(Global):

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-import importlib
 import inspect
-import itertools
 import linecache
-import math
 import os
 import re
 import runpy
@@ -20,9 +17,9 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +32,13 @@ from common.machine_code import capture
 from common.machine_code.capture import replaced
 from common.run import stages
 from common.run.messages import Status
+from common.trace import host
+from common.trace.executor import Executor
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
-from common.trace.trace import DeviceArray, Tracer, allocate, launch_of
+from common.trace.trace import DeviceArray, Tracer, launch_of
+from common.trace.translate import waits
 from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
@@ -48,10 +48,6 @@ _OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmE
 class EndError(BaseException):
     """The program ends: the tracer does not know what it does, or it was to stop at the first fault. No
     ``except Exception`` of the program hides it."""
-
-
-class HostError(AttributeError):
-    """The program asks the driver or the GPU for what the tracer does not have."""
 
 
 class Program:
@@ -75,21 +71,22 @@ class Program:
         from numba.cuda.cudadrv import devices
 
         with (
-            capture.no_device() as gpu, replaced(cuda, **_functions(gpu)), _under_the_successor_s_name(),
+            capture.no_device() as gpu, replaced(cuda, **host.functions(gpu)), host.under_the_successor_s_name(),
             capture.launches(lambda *given, **named: self.launch(*given, **named)),
             replaced(
                 dispatcher.CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
                 get_max_threads_per_block=lambda *_: limits.MAX_THREADS_PER_BLOCK,
             ),
             replaced(
-                DeviceArray, said=self.notes, __cuda_ndarray__=True, __cuda_array_interface__=property(_interface)
+                DeviceArray, said=self.notes, __cuda_ndarray__=True, __cuda_array_interface__=property(host.interface)
             ),
+            replaced(Executor, ends_loops=True),
             replaced(dispatcher, get_context=lambda *_: gpu), replaced(api, current_context=lambda *_: gpu),
             replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
-            replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
-            replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
+            replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=host.remembered),
+            replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=host.spread),
             replaced(
-                vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=_spread, _broadcast_add_axis=_spread
+                vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=host.spread, _broadcast_add_axis=host.spread
             ),
         ):  # fmt: skip
             yield
@@ -176,9 +173,9 @@ class Program:
         found = self.tracer.reports()
         for kernel, function in zip(found, self.tracer.ledgers, strict=True):
             meant = [one for one in kernel.faults if _meant(one, kernel.file)]
-            checked = [one for one in kernel.faults if _checked_first(one, kernel)]
-            kernel.faults = [one for one in kernel.faults if one not in meant + checked]
-            kernel.notes |= {f"line {one.line}: {one.what}; what is read may be old or new": 1 for one in checked}
+            looks = [one for one in kernel.faults if _looked_at(one, kernel.file)]
+            kernel.faults = [one for one in kernel.faults if one not in meant + looks]
+            kernel.notes |= {f"line {one.line}: {one.what}; what is read may be old or new": 1 for one in looks}
             text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
             for line in sorted(set(_widened(self._launched[function]))):
                 kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
@@ -222,8 +219,12 @@ def _plain(argument: Any) -> Any:
     from numba.cuda.args import ArgHint
 
     argument = argument.value if isinstance(argument, ArgHint) else argument
+    if isinstance(argument, list | dict | set | str):
+        raise NotImplementedError(
+            f"a kernel takes no {type(argument).__name__}, but arrays, numbers and tuples of them"
+        )
     foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
-    return as_cuda_array(argument) if foreign else argument
+    return host.as_cuda_array(argument) if foreign else argument
 
 
 def _as_type(argument: Any, kind: Any) -> Any:
@@ -248,7 +249,8 @@ def _waits(function: Callable[..., Any]) -> bool:
     for one in _called(function):
         with suppress(OSError, SyntaxError):
             tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(one, "py_func", one))))
-            if any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While)):
+            loops = [node for node in ast.walk(tree) if isinstance(node, ast.While)]
+            if any("atomic" in ast.unparse(node) or waits(node) for node in loops):
                 return True
     return False
 
@@ -259,11 +261,39 @@ def _meant(fault: Fault, file: str) -> bool:
     return fault.kind == "negative-index" and re.search(r"\[([^\[\]]*,)?\s*-", text) is not None
 
 
-def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
-    """Does a thread only look at an element of global memory, as to find out whether changing it is worth it?"""
-    looked = re.search(r"is changed atomically by .* and read by", fault.what)
-    own = [one for one in kernel.select("global", "atomic") if (one.line, one.array) == (fault.line, fault.array)]
-    return fault.kind in ("race", "overlap") and looked is not None and bool(own)
+def _looked_at(fault: Fault, file: str) -> bool:
+    """Does a thread only look at an element, to find out whether, or from what, to change it atomically?"""
+    kinds = re.findall(r"(read|changed atomically) by \w+ \([\d, ]*\) in line (\d+)", fault.what)
+    lines = [int(line) for kind, line in kinds if kind == "read"]
+    return len(kinds) == 2 and len(lines) == 1 and lines[0] in _lines_that_look("".join(linecache.getlines(file)))
+
+
+def _base(node: ast.expr) -> str:
+    return ast.unparse(node).partition("[")[0]
+
+
+@lru_cache(maxsize=64)
+def _lines_that_look(text: str) -> frozenset[int]:
+    found = set[int]()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.If(test) | ast.While(test) | ast.Assign(value=test):  # is it worth it
+                looked, names = [test], ""
+            case ast.FunctionDef():  # what compare-and-swap is to find, or a minimum is compared with, before that
+                inside: list[Any] = [
+                    one for one in ast.walk(node) if isinstance(one, ast.If | ast.While | ast.Assign)
+                ]
+                looked = [one.value if isinstance(one, ast.Assign) else one.test for one in inside]
+                names = "comp|cas|min|max|nan"
+            case _:
+                continue
+        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and one.args]
+        calls = [one for one in calls if re.search(rf"\batomic\.({names})", ast.unparse(one.func))]
+        last = {_base(one.args[0]): one.lineno for one in sorted(calls, key=lambda one: one.lineno)}
+        for one in (one for test in looked for one in ast.walk(test) if isinstance(one, ast.Subscript)):
+            if one.lineno <= last.get(_base(one), 0):
+                found.add(one.lineno)
+    return frozenset(found)
 
 
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
@@ -295,9 +325,9 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     line = frames[own[-1]].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    lacking = isinstance(error, HostError | ImportError | KeyboardInterrupt)
-    ours = DeviceArray | capture.Device | Stream | Compiled
-    if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
+    lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt) or kinds & _OF_THE_DRIVER
+    ours = isinstance(getattr(error, "obj", None), DeviceArray | capture.Device | host.Stream | Compiled)
+    if lacking or (ours and getattr(error, "name", "") not in host.NUMPY_S):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
     # from Numba's compiler, or of a launch that no GPU takes
@@ -305,130 +335,9 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
     fault = errors.of_error(error, path) if compiled else None
     if fault is None:
+        said = re.search(rf'{re.escape(path.name)}", line (\d+)', str(error)) if compiled else None
+        line = int(said[1]) if said else line
         code = cut(linecache.getline(str(path), line or 0).strip())
         fault = Fault("not-compiled" if compiled else "uncaught", cut(text, 600), line, code)
         traceback.print_exception(error, limit=(own[0] if own else 0) - len(frames))
     program.faults.append(replace(fault, line=fault.line or line))
-
-
-# --- what the program finds in numba.cuda ---
-
-
-def _interface(array: DeviceArray) -> dict[str, Any]:
-    """``__cuda_array_interface__``, with the array itself: no address leads back to it."""
-    return {**array.__array_interface__, "version": 3, "strides": array.strides, "stream": None, "held": array}
-
-
-def as_cuda_array(obj: Any, sync: bool = True) -> Any:
-    """The array whose interface an object gives, if it is one of the tracer's; raises HostError for any other."""
-    given = getattr(obj, "__cuda_array_interface__", {})
-    if isinstance(given.get("held"), DeviceArray):
-        return given["held"]
-    raise HostError(f"a {type(obj).__name__} lies in no memory that the tracer knows")
-
-
-class Stream:
-    """A stream, or an event: whatever was asked for is done."""
-
-    handle = 0
-
-    def __int__(self) -> int:
-        return 0
-
-    def synchronize(self, *_: Any) -> None:
-        pass
-
-    record = wait = synchronize
-
-    def auto_synchronize(self) -> Any:
-        return nullcontext(self)
-
-    def add_callback(self, callback: Any, arg: Any = None) -> None:
-        callback(self, 0, arg)
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end: Any) -> float:
-        DeviceArray.said.add("no kernel was timed: cuda.event_elapsed_time gives nan here")
-        return math.nan
-
-
-def _reduction(functor: Any) -> Any:
-    """``cuda.reduce``: the function is applied to one element after the other."""
-    function = getattr(functor, "py_func", functor)
-
-    def reduced(arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
-        if arr.ndim != 1:
-            raise TypeError("only support 1D array")
-        values = np.array(arr[:size])
-        with np.errstate(all="ignore"):
-            total = values.dtype.type(reduce(function, values, values.dtype.type(init)))
-        if res is None or not len(values):
-            return total
-        res[:1].copy_to_device(np.array([total], values.dtype))
-        return None
-
-    return reduced
-
-
-_numbers, _exec = itertools.count(), exec
-
-
-def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
-    """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
-    if isinstance(source, str):
-        file = f"<text that is executed, {next(_numbers)}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        source = compile(source, file, "exec", dont_inherit=True)
-    frame = sys._getframe(1)
-    scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
-    _exec(source, scope, names, **options)
-    for name, made in list(scope.items()) if "__core__" in scope and "__cuda__" in scope else ():
-        if name.startswith(("__vectorized_", "__gufunc_")):  # by vectorize: lines are told of the user's function
-            made.home = scope["__core__"].py_func.__code__.co_filename
-
-
-def _spread(self: Any, array: Any, shape: Any) -> Any:
-    """An argument of an element-wise function, as if it had this shape."""
-    return np.broadcast_to(array, shape, subok=True)
-
-
-@contextmanager
-def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
-    made = [allocate(array.shape, array.dtype, array) for array in arrays]
-    yield made[0] if len(made) == 1 else made
-    for array, held in zip(arrays, made, strict=True):
-        np.copyto(array, np.asarray(held))
-
-
-@contextmanager
-def _under_the_successor_s_name() -> Iterator[None]:
-    """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
-    for name in ("random", "libdevice", "extending"):
-        importlib.import_module(f"numba.cuda.{name}")
-    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "numba_cuda_mlir"}
-    numba = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "numba"}
-    added = {f"numba_cuda_mlir{name[5:]}": module for name, module in numba.items()}
-    sys.modules.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            sys.modules.pop(name, None)
-        sys.modules.update(before)
-
-
-def _functions(gpu: capture.Device) -> dict[str, Any]:
-    """Those of ``numba.cuda`` that would ask the driver."""
-    stream = Stream()
-    nothing = lambda *_, **__: None  # noqa: E731
-    return {
-        **capture.arrays(allocate), "mapped": _mapped, "as_cuda_array": as_cuda_array, "gpus": gpu,
-        **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
-        "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
-        "event_elapsed_time": lambda start, end: start.elapsed_time(end), "cuda_error": nothing,
-        "profile_start": nothing, "profile_stop": nothing, "profiling": nullcontext,
-        "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None,
-        "reduce": _reduction, "Reduce": _reduction,
-    }  # fmt: skip

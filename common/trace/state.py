@@ -182,6 +182,9 @@ class State:
         self.engines: Any = None  # then, of the blocks that run: a hopper.engines.Engines
         self.shared_storage: Any = None  # the class of arrays in shared memory
         self.constants: dict[int, Any] = {}  # host arrays that it names, by their id, which they keep
+        self.shuffles = False  # do its threads give each other values
+        self.again = False  # is a launch carried out anew, with other integers where no thread gave one
+        self.doubts: dict[int, Fault] = {}  # by line, what is a fault if that makes a difference
         self.reversed = False  # of threads that write one element, does the first one win?
 
     def configure(self, launch: Launch, ledger: Ledger) -> None:
@@ -287,6 +290,12 @@ class State:
         thread, block = self.thread_of(lane), self.block_of(lane + self.first_ordinal)
         fault = Fault(kind, text, line, look_at=look_at, array=array, thread=thread, block=block)
         self.ledger.fault(fault, count, cause)
+
+    def doubt(self, line: int, text: str, lanes: Bools) -> None:
+        """Those lanes have an integer that no thread gave: a fault if the launch does something else with another."""
+        lane = int(np.argmax(lanes))
+        thread, block = self.thread_of(lane), self.block_of(lane + self.first_ordinal)
+        self.doubts.setdefault(line, Fault("warp-sync", text, line, thread=thread, block=block))
 
     def fault_of(self, lane: int, kind: str, line: int, array: str, text: str, cause: str = "") -> None:
         self.fault(kind, line, array, text, lane=lane, count=1, cause=cause)

@@ -21,14 +21,14 @@ from common.catalog.catalog import Step
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.explain.faults import Fault
 from common.machine_code import capture
-from common.machine_code.capture import BoundStep, HostArray, replaced
+from common.machine_code.capture import BoundStep, HostArray, order_of, replaced
 from common.run import isolate
 from common.run.messages import at
 from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.executor import Argument, Executor, Order
 from common.trace.hopper.mbarriers import Map
-from common.trace.memory import Global, Records, poison
+from common.trace.memory import Global, Records, Single, poison
 from common.trace.messages import Point, Traced, TracedKernel
 from common.trace.state import Launch, TraceError
 from common.trace.views import View, of_device
@@ -92,7 +92,7 @@ class DeviceArray(HostArray):
         self._mark((), False)
 
     def _mark(self, index: Any, written: bool) -> None:
-        if self.storage is None or self.storage.written is None:
+        if self.storage is None or self.storage.written is None or not self.size:
             return
         flags, size = self.storage.written, self.storage.dtype.itemsize
         if self.dtype.itemsize != size:  # a view as another type
@@ -124,19 +124,25 @@ def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> An
     return array
 
 
-def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argument:
+def argument(value: Any, name: str, back: list[tuple[Any, Any]]) -> Argument:
     """An argument as a kernel sees it; an array of the host is copied to the device and, in ``back``, back."""
     if hasattr(value, "swizzle") and hasattr(value, "box"):  # a tensor map
         described: Any = argument(np.asanyarray(value.array), name, back)
         return Map(described, value)
+    if isinstance(value, np.void) and value.dtype.names:
+        alone = np.array([value])
+        held: Any = argument(alone, name, back)
+        back.append((value, alone))
+        return Single(held)
     if isinstance(value, tuple):
         return getattr(value, "_make", tuple)(argument(part, name, back) for part in value)
     if not isinstance(value, np.ndarray) or not value.ndim:
         return np.float64(value) if isinstance(value, float) else value
     view = of_device(value, name)
     if view is None:
-        copied = allocate(value.shape, value.dtype, np.asarray(value))
-        back.append((value, copied))
+        copied = allocate(value.shape, value.dtype, np.asarray(value), order_of(value))
+        if value.flags.writeable:
+            back.append((value, copied))
         view = of_device(copied, name)
         assert view is not None  # it lies in the device's memory
     return view
@@ -213,7 +219,7 @@ class Tracer:
         ledger.options, ledger.recording = self.options, self.recording and not quiet
         if not quiet:
             ledger.launches.append((launch.grid, launch.block))
-        back: list[tuple[Any, DeviceArray]] = []
+        back: list[tuple[Any, Any]] = []
         names, given = list(inspect.signature(function).parameters), len(launch.arguments)
         if given != len(names):
             raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
@@ -236,7 +242,10 @@ class Tracer:
                 raise limits.LaunchLimitError(f"{said}: {self.multiprocessors} multiprocessors hold at most {most}")
         executor.run(arguments, blocks, at_once, self.order)
         for host, copied in back:
-            host[...] = np.asarray(copied)
+            for name in host.dtype.names or () if isinstance(host, np.void) else ():
+                host[name] = copied[name][0]
+            if isinstance(host, np.ndarray):
+                host[...] = np.asarray(copied)
         return blocks is None
 
 

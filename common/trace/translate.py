@@ -222,7 +222,8 @@ class Translator(Expressions):
         self._loop(node, f"for {item} in {turns}", counter)
 
     def _do_While(self, node: ast.While) -> None:  # noqa: N802
-        self._loop(node, "while True")
+        reads = any(isinstance(one, ast.Subscript | ast.Call) for one in ast.walk(node.test))
+        self._loop(node, f"for _ in _t.in_vain({self.line(node)}, {reads})" if waits(node) else "while True")
 
     def _loop(self, node: ast.For | ast.While, header: str, counter: str = "") -> None:
         before, loop, taken = self.fresh("_m"), None, self.fresh("_c")
@@ -272,6 +273,17 @@ class Translator(Expressions):
 
 
 # --- which variables may be read later, and who leaves a loop or a function ---
+
+
+def waits(node: ast.While) -> bool:
+    """Does the loop change nothing of what its condition asks for?"""
+    stored = [ast.unparse(one) for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Store)]
+    changed = {one.partition("[")[0].partition(".")[0] for one in stored}
+    for one in ast.walk(node.test):  # an array's extent stays
+        if isinstance(one, ast.Attribute) and one.attr in ("shape", "size") and "[" not in ast.unparse(one.value):
+            element = f"{ast.unparse(one.value)}["
+            changed -= set() if element in ast.unparse(node.test) else {ast.unparse(one.value)}
+    return bool(names(node.test)) and not names(node.test) & changed
 
 
 Names: TypeAlias = "frozenset[str]"

@@ -95,23 +95,47 @@ def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Valu
 
 
 add, sub, mul = _operator(operator.add), _operator(operator.sub), _operator(operator.mul)
-floordiv, mod, power = _operator(operator.floordiv), _operator(operator.mod), _operator(operator.pow)
-shift_left, shift_right = _operator(operator.lshift), _operator(operator.rshift)
+floordiv, mod = _operator(operator.floordiv), _operator(operator.mod)
 bit_and, bit_or, bit_xor = _operator(operator.and_), _operator(operator.or_), _operator(operator.xor)
 positive = widened
 
 
+def _shift(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    of_alike = _operator(compute)
+
+    def apply(a: Value, b: Value) -> Value:
+        if type(a) is not int and dtype_of(a).kind == "u":  # whether it is signed the left operand says alone
+            return compute(widened(a), _converted(b, UINT64))
+        return of_alike(a, b if type(b) is int else signed(widened(b)))
+
+    return apply
+
+
+shift_left, shift_right = _shift(operator.lshift), _shift(operator.rshift)
+
+
+@_operator
+def power(a: Value, b: Value) -> Value:
+    """Of an integer to a negative power, the quotient's whole part."""
+    if dtype_of(a).kind != "i" or not np.count_nonzero(below := b < 0):
+        return a**b
+    whole = a ** abs(b)
+    return choose(below, (whole == 1) * 1 - (whole == -1) * 1, whole)
+
+
 def truediv(a: Value, b: Value) -> Value:
+    if dtype_of(a).kind in "iub" and dtype_of(b).kind in "iub":
+        return _converted(a, FLOAT64) / _converted(b, FLOAT64)
     a, b = unified(a, b)
-    return _converted(a, FLOAT64) / _converted(b, FLOAT64) if dtype_of(a).kind in "iu" else a / b
+    return a / b
 
 
 def negative(a: Value) -> Value:
-    return -signed(widened(a)) if dtype_of(a).kind in "iub" else -a
+    return widened(-a) if type(a) is int or dtype_of(a).kind in "iu" else -widened(a)  # widened after, as in Numba
 
 
 def invert(a: Value) -> Value:
-    return ~widened(a)
+    return logical_not(a) if type(a) is bool or dtype_of(a).kind == "b" else widened(~a)
 
 
 # what gives the same bits on narrower integers of one type as in 64 bits and cast back
@@ -158,6 +182,8 @@ def _extreme(plain: Callable[..., Value], by_lane: Callable[[Value, Value], Valu
     result, *rest = values if len(values) > 1 else values[0]
     for value in rest:
         a, b = unified(result, value)
+        if UINT64 in (dtype_of(result), dtype_of(value)) and dtype_of(a) == INT64:  # Numba unifies the two as floats
+            a, b = _converted(result, FLOAT64), _converted(value, FLOAT64)
         result = plain(a, b) if type(a) is int and type(b) is int else by_lane(a, b)
     return result
 
@@ -293,6 +319,11 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
     "exp10": lambda x: np.power(x.dtype.type(10), x), "fdim": lambda x, y: np.maximum(x - y, 0),
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x).astype(x.dtype), "rsqrt": lambda x: 1 / np.sqrt(x),
     "saturate": lambda x: np.clip(x, 0, 1), "fadd": np.add, "fsub": np.subtract, "fmul": np.multiply,
+    "sincos": lambda x: (np.sin(x), np.cos(x)), "sinpi": lambda x: np.sin(x * x.dtype.type(np.pi)),
+    "cospi": lambda x: np.cos(x * x.dtype.type(np.pi)), "rcbrt": lambda x: 1 / np.cbrt(x), "tgamma": _MATH["gamma"],
+    "float_as_int": lambda x: cast(x, FLOAT32).view(np.int32),
+    "int_as_float": lambda x: cast(x, np.dtype(np.int32)).view(np.float32),
+    "isnand": np.isnan, "isinfd": np.isinf, "umin": np.minimum, "umax": np.maximum, "mul24": np.multiply,
     "fdiv": np.divide, "fdivide": np.divide, "dadd": np.add, "dmul": np.multiply, "ddiv": np.divide,
     "frcp": lambda x: 1 / x, "drcp": lambda x: 1 / x, "fsqrt": np.sqrt, "dsqrt": np.sqrt,
 }  # fmt: skip

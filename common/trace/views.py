@@ -58,6 +58,10 @@ class View:
         shape = np.broadcast_to(0, self.size).reshape([as_offset(extent) for extent in wanted]).shape
         return View(self.storage, self.start, shape, _row_major(shape), self.name, self.bounded)
 
+    @property
+    def flat(self) -> View:
+        return self.reshape(self.size)
+
     def element(self, offset: int) -> str:
         """The name of the element at a row-major offset from the view's start, as ``a[2, 3]``."""
         if not 0 <= offset < self.size:
@@ -163,7 +167,7 @@ def of_device(array: Any, name: str) -> View | None:
     if storage is None or storage.dtype != array.dtype:
         return None
     size = array.dtype.itemsize
-    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size)
+    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size) if array.size else (0, 0)
     strides = tuple(stride // size for stride in array.strides)
     last = start + sum((extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True))
     if beyond or not 0 <= start <= len(storage.data):

@@ -104,6 +104,7 @@ def test_numbers_have_numba_s_types(kernel, expression, value):
         ("c[0, 0] = [j for j in range(3)][0]", r"line 12: \[j for j in range\(3\)\] is not traced"),
         ("cuda.libdevice.j0(1.0)", r"line \d+: libdevice\.j0 is not known to the tracer"),
         ("x = c[0, cuda.threadIdx.x : 9]", "line 12: c: a slice whose length differs between threads is not traced"),
+        ("c[0, 0] = cuda.shfl_sync(-1, uint32(1), 0)", "shfl_sync takes int32, .* float64, and this is uint32"),
         ("x = c[0, 0, 0]", "line 12: c has 2 axes, not 3"),
         ('x = c["x"]', "line 12: c has no field 'x': its elements are float32"),
     ],

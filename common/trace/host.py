@@ -1,0 +1,193 @@
+"""What a program finds in ``numba.cuda`` on the host, without a GPU: arrays, streams and events, reductions. All is
+done at once and in order, on the CPU; nothing is timed."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import linecache
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from common.machine_code import capture
+from common.trace.trace import DeviceArray, allocate
+
+
+class HostError(AttributeError):
+    """The program asks the driver or the GPU for what the tracer does not have."""
+
+
+class DeviceNDArray(DeviceArray):
+    """An array that lies on the device alone: of what NumPy's has, it has what Numba's has. NumPy's functions copy it
+    to the host."""
+
+    def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
+        return function(*_on_host(given), **{name: _on_host([one])[0] for name, one in named.items()})
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
+        if any(isinstance(one, DeviceNDArray) for one in named.get("out", ())):
+            raise TypeError("return arrays must be of ArrayType")
+        return getattr(ufunc, method)(*_on_host(given), **named)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in NUMPY_S:
+            raise AttributeError(f"'DeviceNDArray' object has no attribute {name!r}", name=name, obj=self)
+        return super().__getattribute__(name)
+
+
+def _on_host(given: Any) -> list[Any]:
+    nested = [_on_host(one) if type(one) in (list, tuple) else one for one in given]
+    return [np.asarray(one) if isinstance(one, DeviceNDArray) else one for one in nested]
+
+
+def _operate(name: str) -> Callable[..., Any]:
+    def operate(self: Any, *others: Any) -> Any:  # only an array of the host knows how
+        known = all(isinstance(one, np.ndarray | np.generic) and not isinstance(one, DeviceNDArray) for one in others)
+        return getattr(np.asarray(self), name)(*others) if known and others else NotImplemented
+
+    return operate
+
+
+_OPERATORS = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+)  # fmt: skip
+for _name in (*_OPERATORS, *(f"r{name}" for name in _OPERATORS), "eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(DeviceNDArray, f"__{_name}__", _operate(f"__{_name}__"))
+for _name in _OPERATORS:
+    setattr(DeviceNDArray, f"__i{_name}__", lambda *_: NotImplemented)
+NUMPY_S = frozenset(
+    (
+        "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot",
+        "fill", "flatten", "item", "max", "mean", "min", "nonzero", "prod", "put", "repeat", "round", "sort", "std",
+        "sum", "swapaxes", "take", "tobytes", "tofile", "tolist", "trace", "var",
+    )
+)  # fmt: skip
+
+
+def interface(array: DeviceArray) -> dict[str, Any]:
+    """``__cuda_array_interface__``, with the array itself: no address leads back to it."""
+    return {**array.__array_interface__, "version": 3, "strides": array.strides, "stream": None, "held": array}
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> Any:
+    """The array whose interface an object gives, if it is one of the tracer's; raises HostError for any other."""
+    given = getattr(obj, "__cuda_array_interface__", {})
+    if isinstance(given.get("held"), DeviceArray):
+        return given["held"]
+    raise HostError(f"a {type(obj).__name__} lies in no memory that the tracer knows")
+
+
+class Stream:
+    """A stream, or an event: whatever was asked for is done."""
+
+    handle = 0
+
+    def __int__(self) -> int:
+        return 0
+
+    def synchronize(self, *_: Any) -> None:
+        pass
+
+    record = wait = synchronize
+
+    def auto_synchronize(self) -> Any:
+        return nullcontext(self)
+
+    def add_callback(self, callback: Any, arg: Any = None) -> None:
+        callback(self, 0, arg)
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        DeviceArray.said.add("no kernel was timed: cuda.event_elapsed_time gives nan here")
+        return math.nan
+
+
+def _reduction(functor: Any) -> Any:
+    """``cuda.reduce``: the function is applied to one element after the other."""
+    function = getattr(functor, "py_func", functor)
+
+    def reduced(arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
+        if arr.ndim != 1:
+            raise TypeError("only support 1D array")
+        values = np.array(arr[:size])
+        with np.errstate(all="ignore"):
+            total = values.dtype.type(reduce(function, values, values.dtype.type(init)))
+        if res is None or not len(values):
+            return total
+        res[:1].copy_to_device(np.array([total], values.dtype))
+        return None
+
+    return reduced
+
+
+_numbers, _exec = itertools.count(), exec
+
+
+def remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
+    """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
+    if isinstance(source, str):
+        file = f"<text that is executed, {next(_numbers)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        source = compile(source, file, "exec", dont_inherit=True)
+    frame = sys._getframe(1)
+    scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
+    _exec(source, scope, names, **options)
+    for name, made in list(scope.items()) if "__core__" in scope and "__cuda__" in scope else ():
+        if name.startswith(("__vectorized_", "__gufunc_")):  # by vectorize: lines are told of the user's function
+            made.home = scope["__core__"].py_func.__code__.co_filename
+
+
+def spread(self: Any, array: Any, shape: Any) -> Any:
+    """An argument of an element-wise function, as if it had this shape."""
+    return as_strided(array, shape, np.broadcast_to(np.asarray(array), shape).strides, subok=True)
+
+
+@contextmanager
+def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
+    made = [allocate(array.shape, array.dtype, array) for array in arrays]
+    yield made[0] if len(made) == 1 else made
+    for array, held in zip(arrays, made, strict=True):
+        np.copyto(array, np.asarray(held))
+
+
+@contextmanager
+def under_the_successor_s_name() -> Iterator[None]:
+    """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
+    for name in ("random", "libdevice", "extending"):
+        importlib.import_module(f"numba.cuda.{name}")
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "numba_cuda_mlir"}
+    numba = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "numba"}
+    added = {f"numba_cuda_mlir{name[5:]}": module for name, module in numba.items()}
+    sys.modules.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def functions(gpu: capture.Device) -> dict[str, Any]:
+    """Those of ``numba.cuda`` that would ask the driver."""
+    stream, made = Stream(), capture.arrays(allocate)
+    for name in ("device_array", "device_array_like", "to_device"):
+        made[name] = partial(lambda make, *given, **named: make(*given, **named).view(DeviceNDArray), made[name])
+    nothing = lambda *_, **__: None  # noqa: E731
+    return {
+        **made, "mapped": _mapped, "as_cuda_array": as_cuda_array, "gpus": gpu,
+        **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
+        "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
+        "event_elapsed_time": lambda start, end: start.elapsed_time(end), "cuda_error": nothing,
+        "profile_start": nothing, "profile_stop": nothing, "profiling": nullcontext,
+        "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None,
+        "reduce": _reduction, "Reduce": _reduction,
+    }  # fmt: skip
