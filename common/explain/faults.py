@@ -52,6 +52,7 @@ LOOK_AT = {
     "negative-index": "the index's lower bound: as in Python, -1 is the last element and raises nothing",
     "illegal-address": "the indices of every access to an argument array, and their guards",
     "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, or of 8 if they are float16",
+    "no-end": "what ends this loop: nothing changes that it tests",
     "endless": "what ends this loop: does the variable it tests change in every round, for every thread?",
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
@@ -104,7 +105,7 @@ UNSOUND = {
     "overlap": "race between blocks",
     "deadlock": "wait that never ends",
     "zero-division": "division by zero",
-    "endless": "loop without an end",
+    "no-end": "loop without an end",
     "input-written": "store in an input",
     "dynamic-overlap": "shared arrays that overlap",
 }

@@ -208,7 +208,7 @@ class Executor(State):
             raise self.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
         if not self.ends_loops:
             yield from itertools.repeat(None)
-        self.fault("endless", line, "", "the loop has no end: nothing changes that its condition asks for")
+        self.fault("no-end", line, "", "the loop has no end: nothing changes that its condition asks for")
         raise self.error(line, f"the loop goes on for more than {_IN_VAIN:,} turns")
 
     def leave(self, returned: Mask) -> Mask:
