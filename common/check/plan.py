@@ -230,7 +230,7 @@ def _draw_taps(rng: random.Random, count: int) -> list[int]:
 
 
 def _draw(form: str, rng: random.Random, most: int) -> Problem | None:
-    """A problem of about this many multiply-adds; None if the padding leaves nothing of the input."""
+    """A problem of about this many multiply-adds; None if the padding leaves nothing of the input, or of the taps."""
     if form == "gemm":
         return Gemm(**dict(zip("MNK", _draw_extents(rng, 3, most), strict=True)))
     if form == "conv2d":
@@ -248,7 +248,8 @@ def _draw(form: str, rng: random.Random, most: int) -> Problem | None:
         pad = rng.choice((0, count // 2, rng.randrange(6)))
         reach = (count - 1) * dilation + 1
         length = (out - 1) * stride + reach - 2 * pad + rng.randrange(stride)
-        if length < 1:
+        inside = (0 <= o * stride + t * dilation - pad < length for o in range(out) for t in range(count))
+        if length < 1 or not any(inside):
             return None
         options |= {
             extent: length, name: count, f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation

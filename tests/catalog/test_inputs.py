@@ -5,7 +5,7 @@ import pytest
 from sampling import some
 
 from common.catalog import inputs, reference
-from common.catalog.problems import RAGGED, Conv2d, Gemm, Hgemm, Wgrad
+from common.catalog.problems import RAGGED, Conv2d, Gemm, Hgemm, Wgrad, on_ladder
 
 SMALL = [
     *(p for ladder in ("gemm", "conv2d", "conv3d", "dgrad", "wgrad") for p in RAGGED[ladder]),
@@ -36,9 +36,23 @@ def test_sums_of_special_operands_are_exact_in_float32_in_any_order(problem, kin
     most = reference.full(problem, np.abs(x), np.abs(weight))
     assert (right == right.astype(np.float32)).all()
     if kind != "mixed":  # whose every sum has a power of two of its own
-        unit = 2.0**-44 if kind == "tiny" else 1
+        unit = 2.0**-90 if kind == "tiny" else 1
         assert (most % unit == 0).all()
         assert (most <= 2**24 * unit).all()
+
+
+@pytest.mark.parametrize("ladder", ["gemm", "igemm"])
+def test_some_rows_are_zero_but_for_their_end_and_tiny_sums_lie_far_below_noise(ladder):
+    problem = on_ladder(ladder, Gemm(M=12, N=12, K=40))
+    x, weight = inputs.special("zeros", problem, 5)
+    for rows in (x, weight.T):
+        assert (rows[[2, 10], -1] != 0).all()
+        assert not rows[[2, 10], :-1].any()
+        assert rows[:, :8].any(axis=1).sum() == 7  # but for those two, and every fourth
+    if ladder == "gemm":
+        sums = reference.full(problem, *inputs.special("tiny", problem, 5))
+        assert (np.abs(sums[sums != 0]) < 1e-20).all()
+        assert (np.abs(sums[sums != 0]) > 1e-30).all()
 
 
 @pytest.mark.parametrize("draw", [inputs.integers, inputs.normals])

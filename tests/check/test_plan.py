@@ -5,10 +5,11 @@ import importlib
 import math
 
 import mutants
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from common.catalog import catalog, inputs, problems
+from common.catalog import catalog, inputs, problems, reference
 from common.catalog.problems import LADDERS
 from common.check import plan
 from common.check.tasks import check_task
@@ -36,6 +37,13 @@ def test_a_plan_begins_thoroughly_goes_far_out_and_is_small(ladder):
 
 
 @pytest.mark.parametrize("ladder", LADDERS)
+def test_of_no_shape_that_is_listed_all_taps_lie_on_padding(ladder):
+    for one in {case.problem for case, _ in plan.chosen(ladder)}:
+        if one.axes:
+            assert reference.full(one, np.ones(one.input_shape), np.ones(one.weight_shape)).any(), one
+
+
+@pytest.mark.parametrize("ladder", LADDERS)
 def test_a_gpu_runs_a_part_of_it_and_what_only_it_can(ladder):
     found = [case for case in plan.cases(ladder, True, 3) if case.engine == "gpu"]
     assert {case.problem for case in found} >= {*plan.listed("large", ladder)}
@@ -59,6 +67,8 @@ def test_drawn_shapes_keep_to_their_work_and_go_far_out_on_every_axis(ladder):
         assert one.reduction <= plan.MOST_TERMS
         assert plan.ordinary(one)
         assert math.prod(one.output_shape) >= 1
+        # not all taps of all outputs lie on padding
+        assert reference.full(one, np.ones(one.input_shape), np.ones(one.weight_shape)).any(), one
     for key in ("M", "N", "C", "H", "W"):
         longest = max((getattr(one, key) for one in found if hasattr(one, key)), default=None)
         assert longest is None or longest > 100, key
