@@ -90,29 +90,39 @@ def departure(exercise: Exercise, text: str) -> str | None:
         ast.parse(text)
     except sources.NO_PYTHON:
         return None
-    if exercise.kind == "bug":
-        old, new = ([line.strip() for line in _lines(one)] for one in (exercise.solution, text))
-        most, count = exercise.lines + SLACK, len(new) - len(old)
-        if count <= most:  # else comparing them line by line might take long
-            count = sum(max(i2 - i1, j2 - j1) for i1, i2, j1, j2 in _changes(old, new))
-        said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
-        return f"{said}: find what is wrong, and leave the rest, names too" if count > most else None
-    if exercise.kind != "write":
-        return None
+    try:
+        if exercise.kind == "write":
+            return _around_the_blank(exercise.solution, text)
+        return _of_the_bug(exercise, text) if exercise.kind == "bug" else None
+    except RecursionError:  # Python reads what it cannot write down again, such as a sum of a thousand terms
+        return "it cannot be compared with the exercise: an expression is nested too deeply"
+
+
+def _around_the_blank(given: str, text: str) -> str | None:
+    only = f"only what stands between {BLANK} and {END} is yours to write"
+    blanks = list(_FILLED.finditer(text))
+    if [found[2].strip() for found in blanks] != [found[2].strip() for found in _FILLED.finditer(given)]:
+        return f"the lines {BLANK} and {END} are not as given: {only}"
     leaves = f"what stands between {BLANK} and {END} leaves the block of lines that it began in"
-    for found in _FILLED.finditer(text):
-        if any(line.strip() and not line.startswith(found[1]) for line in found[3].splitlines()):
-            return leaves
-    texts = exercise.solution, text
+    if any(line.strip() and not line.startswith(found[1]) for found in blanks for line in found[3].splitlines()):
+        return leaves
     try:  # with a string in place of each blank and what fills it
-        old, new = (_lines(_FILLED.sub(lambda found: f"{found[1]}{found[2]!r}", one)) for one in texts)
+        old, new = (_lines(_FILLED.sub(lambda found: f"{found[1]}{found[2]!r}", one)) for one in (given, text))
     except SyntaxError:  # a statement begins in the blank and ends behind it
         return leaves
     for i1, _, j1, j2 in _changes(old, new):
         line = f"`{new[j1].strip()}` is not as given" if j1 < j2 else f"`{old[i1].strip()}` is missing"
-        only = f"only what stands between {BLANK} and {END} is yours to write"
         return f"outside the blank, {line}: {only}, names for constants and shapes, too"
     return None
+
+
+def _of_the_bug(exercise: Exercise, text: str) -> str | None:
+    old, new = ([line.strip() for line in _lines(one)] for one in (exercise.solution, text))
+    most, count = exercise.lines + SLACK, len(new) - len(old)
+    if count <= most:  # else comparing them line by line might take long
+        count = sum(max(i2 - i1, j2 - j1) for i1, i2, j1, j2 in _changes(old, new))
+    said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
+    return f"{said}: find what is wrong, and leave the rest, names too" if count > most else None
 
 
 def _changes(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
