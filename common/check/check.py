@@ -146,7 +146,10 @@ class Verdict:
         self.first = first or (x, weight, y)
         found, wrong = trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
         alone = not found and [one.kind for one in wrong] == ["wrong"]
-        why = diagnose.kept(problem, first[:2], (x, weight), first[2], y, expected) if first and alone else ""
+        why = ""
+        # on an operand of the first launch again, an output like its own is no sign of which is kept
+        if first and alone and not (np.array_equal(x, first[0]) or np.array_equal(weight, first[1])):
+            why = diagnose.kept(problem, first[:2], (x, weight), first[2], y, expected)
         if why:
             kind, wrong = "stale", [Finding("wrong", f"{wrong[0].message.partition(' (')[0]}: {why}")]
         if not found:

@@ -101,7 +101,10 @@ def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> ca
 
 def distinct(found: list[Launch]) -> list[Launch]:
     """Launches of different kernels or argument types, each once, in order."""
-    return list({(id(one.kernel), str(one.signature)): one for one in reversed(found)}.values())[::-1]
+    seen: dict[tuple[int, str], Launch] = {}
+    for launch in found:
+        seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
+    return list(seen.values())
 
 
 @contextmanager
@@ -184,7 +187,8 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         listing = _run(name, "nvdisasm", "-c", "-g", str(cubin)) if disassembled else ""
 
     def figure(pattern: str) -> int:
-        return sum(map(int, re.findall(pattern, report)[:1]))
+        found = re.search(pattern, report)
+        return int(found[1]) if found else 0
 
     registers, stack = figure(r"Used (\d+) registers"), figure(r"(\d+) bytes stack frame")
     spilled = figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads")

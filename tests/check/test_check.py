@@ -215,6 +215,7 @@ def test_stale_weights_are_told_with_what_was_changed(prepare, said):
     verdict = thoroughly(SimpleNamespace(launch=launch, prepare=prepare), repeats=1)
     assert kinds(verdict) == ["stale"]
     assert verdict.findings[0].message.startswith(said)
+    assert "first launch's output" not in verdict.findings[0].message  # it was computed, from the weights before
 
 
 def test_a_launch_that_differs_at_last_is_told_with_its_number():

@@ -121,6 +121,11 @@ NO_ARITHMETIC = (
 )  # fmt: skip
 
 
+def test_kernels_that_are_launched_again_keep_their_first_place():
+    one, other = (codegen.Launch(name, name, (1,), (32,), "void()") for name in ("one", "other"))
+    assert codegen.distinct([one, other, one]) == [one, other]
+
+
 def test_float64_arithmetic_is_found_and_nothing_else():
     text = "".join(f"\t{line}\n" for line in (*NO_ARITHMETIC, *FLOAT64))
     assert codegen.float64_arithmetic(text) == list(FLOAT64)
