@@ -31,9 +31,12 @@ CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
 TRACE_SECONDS = 60.0
+EXPLAIN_SECONDS = 20.0  # for a trace that may name the line of what is wrong on a GPU
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 MOST_PROCESSES = 4  # for a step's traces: each translates the kernels anew
+EXPLAIN_FLOPS = 1e6  # of the largest shape that is traced for that
 CODE_ARCHITECTURE = "9.0"
+_UNPLACED = {"illegal-address", "misaligned", "constant-memory"}  # faults whose line is the launch's
 
 
 class DeviceError(RuntimeError):
@@ -210,8 +213,31 @@ class _StepCheck:
             future.result()
         if all(one.fine for one in self.found.values()):
             self._run(self.on_gpu(large=True), stop)  # the GPU has little room for them
+        self._explain(stop)
         found = [self.found[id(task)] for task in self.tasks if id(task) in self.found]
         return agreed(found, self.shape is not None)
+
+    def _explain(self, stop: threading.Event) -> None:
+        """If the GPU alone found something wrong, as it ended the traces, trace that shape, or a small one in its
+        place: a trace names the line. A crash whose fault has a line of its own needs none."""
+        wrong = [task for task in self.tasks if id(task) in self.found and not self.found[id(task)].fine]
+        checks = [task for task in wrong if isinstance(task, Check) and task.on_gpu]
+        if not checks or len(checks) < len(wrong):
+            return
+        first = min(checks, key=lambda task: task.problem.flops)
+        seen, problem = self.found[id(first)], first.problem
+        placed = seen.faults and not {fault.kind for fault in seen.faults} & _UNPLACED
+        if seen.status == "unusable" or (seen.status == "crashed" and placed):
+            return
+        small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
+        again = replace(
+            first, shape=small.shape(), engine="traced", depth="usual", repeats=1, seconds=EXPLAIN_SECONDS
+        )
+        for _, result in isolate.run([again], True, CHECK_SECONDS, stop):
+            told = outcome(self.step, again, result, None, True)
+            if not told.fine:
+                self.tasks.append(again)
+                self.found[id(again)] = told
 
 
 def outcome(

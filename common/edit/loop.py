@@ -265,7 +265,7 @@ def _first(outcomes: list[Outcome]) -> str:
         takes = f"({kernel.registers} registers{spilled}{shared})"
         what = [f"compiles for compute capability {kernel.architecture} {takes}"]
     what += [f"right at {one.problem}" for one in outcomes if one.right and one.status == "right"]
-    return f"[green]{', '.join(what)}[/]"
+    return f"[green]{', '.join(what)}[/]" if what else ""
 
 
 def _checked(outcomes: list[Outcome]) -> str:

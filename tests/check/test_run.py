@@ -17,6 +17,7 @@ from common.cli import main
 from common.commands import console
 from common.commands.console import RIGHT
 from common.edit import loop
+from common.explain.faults import Fault
 from common.records import records
 from common.report import tables
 from common.run import isolate
@@ -215,6 +216,29 @@ def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card,
     monkeypatch.setattr(isolate, "run", wrong)
     list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
     assert not [task for task in asked if task.depth == "large"]
+
+
+def test_what_a_gpu_alone_found_gets_its_line_from_a_trace(small_card, monkeypatch):
+    ask, traced = isolate.run, []
+    driver, outside = Fault("illegal-address", "x", 40), Fault("outside", "a[9]", 20)
+
+    def crashing(given, *rest):
+        for task, result in ask(given, *rest):
+            if getattr(task, "engine", "") == "gpu":
+                result = StepResult(status="crashed", message="CUDA_ERROR_ILLEGAL_ADDRESS", faults=[driver])
+            elif task.seconds == run.EXPLAIN_SECONDS:
+                traced.append(task)
+                result = result_with(result, status="wrong", faults=[outside])
+            yield task, result
+
+    monkeypatch.setattr(isolate, "run", crashing)
+    wrong = [one for one in run.check_steps([catalog.find("gemm_naive")], False, seed=3) if not one.fine]
+    (explained,) = traced
+    assert explained.problem in [one.problem for one in wrong]
+    assert [one.faults for one in wrong if one.problem == explained.problem] == [[outside]]
+    driver = replace(driver, kind="unknown-name")  # which has its line
+    list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
+    assert len(traced) == 1
 
 
 @pytest.mark.parametrize(("free", "spared"), [(0, True), (10**6, True), (9 * 10**9, False)])

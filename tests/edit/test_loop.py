@@ -257,6 +257,12 @@ def test_a_fault_that_a_trace_has_a_line_for_is_told_in_place_of_the_gpus(step, 
     assert [(fault.kind, fault.line) for fault in stage.failed[0].faults] == [("outside", 20)]
 
 
+def test_where_nothing_is_known_at_first_nothing_is_said(step, gpu):
+    gpu.first = StepResult(status="unjudged", engine="traced", message="line 3: cg is not known to the tracer")
+    first, *_ = on_gpu(step).stages()
+    assert loop.in_words(step.name, first) == []
+
+
 # --- commands ---
 
 
