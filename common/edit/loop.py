@@ -107,9 +107,8 @@ class Run:
             )
             with checking:
                 whole = pool.submit(self._ran, self._compile(full)) if soon != full else code
-                # it may be found wrong, too: that it does not compile is told before that; a GPU says so itself
-                compiled = [one for one in code.result() if self.without_gpu or one.fine]
-                yield FIRST, [*compiled, *begun.result()]
+                # that it does not compile is told before what else is wrong; beside a GPU, its check says so
+                yield FIRST, [*(code.result() if self.without_gpu else []), *begun.result()]
                 yield CHECK, list(checking.of([self.step]))
                 if self.without_gpu or all(one.fine for one in whole.result()):  # else it ran, whatever this one says
                     yield CODE, whole.result()

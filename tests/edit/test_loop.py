@@ -257,6 +257,24 @@ def test_a_fault_that_a_trace_has_a_line_for_is_told_in_place_of_the_gpus(step, 
     assert [(fault.kind, fault.line) for fault in stage.failed[0].faults] == [("outside", 20)]
 
 
+def test_beside_a_gpu_the_first_stage_does_not_wait_for_the_compiler(step, gpu, monkeypatch):
+    compiled, told = threading.Event(), threading.Event()
+
+    def slow(tasks, *rest):
+        for task, result in gpu.run(tasks, *rest):
+            if isinstance(task, Compile):
+                told.wait(10)
+                compiled.set()
+            yield task, result
+
+    monkeypatch.setattr(isolate, "run", slow)
+    stages = on_gpu(step).stages()
+    assert next(stages).name == loop.FIRST
+    assert not compiled.is_set()
+    told.set()
+    stages.close()
+
+
 def test_where_nothing_is_known_at_first_nothing_is_said(step, gpu):
     gpu.first = StepResult(status="unjudged", engine="traced", message="line 3: cg is not known to the tracer")
     first, *_ = on_gpu(step).stages()
