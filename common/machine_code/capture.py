@@ -94,7 +94,7 @@ class HostArray(np.ndarray[Any, Any]):
     def copy_to_host(self, ary: Any = None, stream: Any = None) -> np.ndarray[Any, Any]:
         if ary is None:
             return np.array(self)
-        _require_alike(self, ary, *("shape", "strides")[: 1 + bool(self.size)])
+        _require_alike(self, ary, *(("shape", "strides") if self.size else ("shape",)))
         np.copyto(ary, np.asarray(self))
         return np.asarray(ary)
 

@@ -79,7 +79,7 @@ def time_task(task: messages.Time) -> StepResult:
             beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch, most)
             lacking = None if beside else "the library that it is timed in turn with ran out of GPU memory"
     return replace(
-        _of_code(result, task), timing=measured, beside=beside, lacking=lacking, first_launch_ms=first_launch_ms,
+        _with_code(result, task), timing=measured, beside=beside, lacking=lacking, first_launch_ms=first_launch_ms,
         prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
         workspace_bytes=_nbytes(bench.step.workspace), imports=sources.imported_steps(Path(task.path)),
     )  # fmt: skip
@@ -95,7 +95,8 @@ def _cold(action: Callable[[], object]) -> float:
     return float((time.perf_counter() - start) * 1e3 + codegen.saved.ms - saved)
 
 
-def _of_code(result: StepResult, task: messages.FileTask[StepResult]) -> StepResult:
+def _with_code(result: StepResult, task: messages.FileTask[StepResult]) -> StepResult:
+    """The result, with the digests of the file and of its helpers as they are now."""
     now = sources.provenance(Path(task.path))
     return replace(result, source=now.source, helpers=now.helpers or {})
 
@@ -166,24 +167,24 @@ def launch_task(task: messages.Launch) -> StepResult:
         bench.load(*inputs.normals(problem, 0))
         bench.launch()
     cuda.synchronize()
-    return _of_code(StepResult(status="right", shape=problem.shape(), launched=launched), task)
+    return _with_code(StepResult(status="right", shape=problem.shape(), launched=launched), task)
 
 
 def peer_task(task: messages.Peer) -> StepResult:
-    problem = _alone(task.problem)
+    problem = _fitted(task.problem)
     rows, lacking = peers.measure(problem, _stopwatch())
     return StepResult(status="right", shape=problem.shape(), rows=rows, message=lacking or None)
 
 
-def _alone(problem: problems.Problem) -> problems.Problem:
-    """The problem at the size that fits, with nothing else on the card."""
+def _fitted(problem: problems.Problem) -> problems.Problem:
+    """The problem at the size that this card has room for, once all that was held is let go."""
     loading.drop()
     return loading.fitted(problem, loading.room())
 
 
 def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> EpiloguesResult:
     """The times of a step with each of the epilogues of the module ``ways``."""
-    problem, module = _alone(problems.from_shape(ladder, shape)), import_module(ways)
+    problem, module = _fitted(problems.from_shape(ladder, shape)), import_module(ways)
     fusing = import_module(catalog.settings().measured_by["epilogues"])
     return EpiloguesResult(
         shape=problem.shape(),
