@@ -73,7 +73,7 @@ sweep: $(SETUP) ## time a step over its tile constants: make sweep STEP=gemm_tun
 diff: $(SETUP) ## show what a step changes: make diff TO=gemm_shared_tile [FROM=gemm_naive]; default: what it grew from
 	@$(PYTHON) -m common diff $(FROM) $(TO)
 
-reset: $(SETUP) ## bring a lesson's shipped files back, yours are saved first: make reset LESSON=03
+reset: $(SETUP) ## bring a lesson's shipped steps back, yours are saved first: make reset LESSON=03
 	@$(PYTHON) -m common reset $(LESSON)
 
 lint: $(DEV) # lint and type-check

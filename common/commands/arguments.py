@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "steps": {"nargs": "*", "metavar": "STEP", "help": "steps or exercises (check, time, bench: default all)"},
     "step": {"metavar": "STEP", "help": "a step, experiment or exercise"},
     "version": {"metavar": "N|HASH", "help": "as `history STEP` lists it (default: the last that differs)"},
-    "lesson": {"metavar": "LESSON|STEP", "help": "a lesson such as 03, or one step or exercise"},
+    "lesson": {"metavar": "LESSON|STEP", "help": "a lesson such as 03: its steps; or a step, helper or exercise"},
     "old": {"metavar": "FROM", "help": "step or experiment; without TO, compared with what it grew from"},
     "new": {"metavar": "TO", "help": "step or experiment"},
     "targets": {"nargs": "*", "metavar": "TARGET", "help": "lesson, exercise, file or folder (default: all)"},

@@ -138,6 +138,7 @@ def build_book(_: argparse.Namespace) -> int:
     from common.book import book
 
     work = cache.FOLDER / "book"  # what is unchanged
+    console.warn("building the book: up to a minute the first time")
     try:
         with store.locked(work):
             built = book.build(BOOK, work)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from msgspec import to_builtins
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
+from rich.progress import Progress, TimeElapsedColumn
 
 from common.catalog import problems
 from common.catalog.catalog import Step
@@ -92,7 +92,8 @@ def progress(
     out = _Console(stderr=aside, highlight=False)
     if line and not bar:
         out.print(f"{what}: {len(expected)} to do")
-    with Progress(console=_Console(stderr=True), transient=True, disable=not bar) as shown:
+    columns = (*Progress.get_default_columns(), TimeElapsedColumn())  # it moves while a single item takes long
+    with Progress(*columns, console=_Console(stderr=True), transient=True, disable=not bar) as shown:
         task = shown.add_task(what, total=len(expected))
         for item in items:
             said = escape(line(item)) if line else ""

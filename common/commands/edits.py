@@ -34,7 +34,7 @@ def show_history(options: argparse.Namespace) -> None:
         marks[path.stem, history.sha(sources.shipped(path) or b"")] = "shipped"
         if path.exists():
             marks[path.stem, history.sha(store.read_bytes(path))] = "now"
-    console.say().print(history.table(found, marks))
+    console.say().print(history.table(found, marks, named=options.step is None))
 
 
 def _file_of(text: str) -> Path:
@@ -191,5 +191,9 @@ def hint(options: argparse.Namespace) -> None:
         console.say().print(Table(header, rows, left=header[1:]))
         return
     one = exercises.find(options.exercise)
+    all_given = state.hints(one) == len(one.hints)
     number, text = state.hint(one)
     console.tell(f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}")
+    if all_given:
+        solution = one.path.parents[1] / "solutions" / f"{one.name}.diff"
+        console.tell(f"that is the last hint; the solution: {escape(store.shown(solution))}")

@@ -24,7 +24,9 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
     more = f" {' and '.join(own)} in STEP's place: commands of this lesson." if own else ""
     parser = arguments.Parser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.{more}")
     parser.set_defaults(command=_command, lesson=lesson, json=False)
-    return arguments.takes(parser, "step? --problem --sim --watch")
+    what = "a step or experiment of this lesson (default: its steps)"
+    parser.add_argument("step", nargs="?", metavar="STEP", help=what)
+    return arguments.takes(parser, "--problem --sim --watch")
 
 
 def _command(options: argparse.Namespace) -> int:
@@ -33,7 +35,8 @@ def _command(options: argparse.Namespace) -> int:
     here = [step for step in catalog.everything() if step.lesson == lesson]
     chosen = [step for step in here if (step.name == name if name else not step.experiment)]
     if not chosen:
-        raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
+        has = f"it has {', '.join(step.name for step in here)}; `python -m common grade` takes exercises"
+        raise ValueError(f"step {name!r} is not in lesson {lesson}: {has}")
     chosen = [step for step, _ in arguments.pairs(chosen, options.problem)]
     without_gpu = arguments.without_gpu(options.sim)
     edits.keep()

@@ -124,9 +124,9 @@ def put_back(path: Path, source: bytes, what: str) -> str:
 # --- in words ---
 
 
-def table(found: list[Event], marks: dict[tuple[str, str], str]) -> Table:
-    """A row for each event; ``marks``: by step and hash what a version is, such as the one that the file has now."""
-    named = len({event.step for event in found}) > 1
+def table(found: list[Event], marks: dict[tuple[str, str], str], named: bool) -> Table:
+    """A row for each event, with its step's name if ``named``; ``marks``: by step and hash what a version is, such as
+    the one that the file has now."""
     table = Table(*["step"] * named, "N", "when", "source", "", "result")
     for column in table.columns[:-1]:
         column.no_wrap = True

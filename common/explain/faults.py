@@ -40,7 +40,7 @@ LOOK_AT = {
     "in-kernel": "the values that this line computes with, for this thread",
     "ends-process": "this line: a step file returns, and neither exits nor interrupts",
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
-    "launch-limits": "what launch asks for: threads of a block, x times y times z, and dynamic shared memory",
+    "launch-limits": "what launch asks for: blocks, threads of a block (x times y times z), dynamic shared memory",
     "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
     "dynamic-overlap": "one cuda.shared.array(0, dtype), and slices of it: tiles[:SIZE] and tiles[SIZE:]",
     "not-called": "the brackets: without () the line does nothing",

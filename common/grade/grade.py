@@ -325,6 +325,8 @@ def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, lis
                 raise ValueError(f"{target}: a folder of files to grade must be named alone")
             found, left_out = submissions(path)
             return found, path, left_out
+        elif not within and len(path.parts) > 1:
+            raise ValueError(f"{target}: no such file or folder")
         else:  # of this workbook: a lesson's folder, or the exercises below it
             paths += [one.path for one in exercises.chosen(within[0] if within else target)]
     return [Submission(path) for path in dict.fromkeys(paths)], None, []
