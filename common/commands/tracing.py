@@ -138,7 +138,8 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
     elif found.status == "right" and not found.unknown:
         status, code = "nothing found", RIGHT
         launched = sum(kernel.launches for kernel in found.kernels)
-        text = f"in {launched:,} launches: {traces.NO_FAULT}" if launched else "as no kernel was launched"
+        launches = f"{launched:,} launches" if launched > 1 else "1 launch"
+        text = f"in {launches}: {traces.NO_FAULT}" if launched else "as no kernel was launched"
         lines.append(f"[green]No fault[/] {text}.")
     result = {"status": status, "faults": [told for _, told in faults], "unknown": unknown, "notes": notes}
     return code, {**result, "kernels": found.kernels}, lines

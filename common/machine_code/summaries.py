@@ -121,7 +121,7 @@ def parse(listing: str) -> Listing:
             if match["never"]:  # ptxas puts such loads before some copies
                 name = f"@!PT {name}"
             elif name in _TOGETHER:
-                name = f"{name}.{suffixes[0]}"
+                name += "." + next(suffix for suffix in suffixes if suffix != "SP")  # its shape, sparse or not
             text = " ".join(match["text"].split())
             found.append(Instruction(int(match["address"], 16), name, width, text, file, number))
     return Listing(tuple(found), tuple(loops), hashlib.sha256("\n".join(texts).encode()).hexdigest())

@@ -117,6 +117,13 @@ def test_an_instruction_is_read(text, kind, width):
     assert found.line == 0
 
 
+def test_a_sparse_product_counts_as_its_shape_has_it():
+    (found,) = summaries.parse(
+        "        /*0010*/                   HMMA.SP.16832.F32 R4, R8, R12, R4, R16, 0x0 ;\n"
+    ).instructions
+    assert summaries.multiply_adds({found.name: 1}) == 128
+
+
 def test_every_class_has_members_and_no_name_has_two():
     names = [name for members in summaries._MEMBERS.values() for name in members.split()]
     assert len(names) == len(set(names))
