@@ -287,16 +287,17 @@ def _leaving(node: ast.While) -> list[ast.expr]:
 
 
 def waits(node: ast.While, leaves: bool = False) -> bool:
-    """Does the loop change nothing of what its condition asks for? ``leaves``: nor of what the conditions ask for
-    under which it may be left."""
-    test: ast.expr = ast.Tuple([node.test, *(_leaving(node) if leaves else [])], ast.Load())
+    """Does the loop change nothing of what its condition asks for? ``leaves``, and of ``while True``: nor of what the
+    conditions ask for under which it may be left."""
+    leaving = _leaving(node) if leaves or not names(node.test) else []
+    test = ast.Tuple([node.test, *leaving], ast.Load())
     stored = [ast.unparse(one) for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Store)]
     changed = {one.partition("[")[0].partition(".")[0] for one in stored}
     for one in ast.walk(test):  # an array's extent stays
         if isinstance(one, ast.Attribute) and one.attr in ("shape", "size") and "[" not in ast.unparse(one.value):
             element = f"{ast.unparse(one.value)}["
             changed -= set() if element in ast.unparse(test) else {ast.unparse(one.value)}
-    return bool(names(node.test)) and not names(test) & changed
+    return bool(names(test)) and not names(test) & changed
 
 
 Names: TypeAlias = "frozenset[str]"
