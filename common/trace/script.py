@@ -335,8 +335,11 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
     fault = errors.of_error(error, path) if compiled else None
     if fault is None:
-        said = re.search(rf'{re.escape(path.name)}", line (\d+)', str(error)) if compiled else None
-        line = int(said[1]) if said else line
+        place = rf'{re.escape(path.name)}", line (\d+)'
+        said = re.findall(place, str(error))[:1] if compiled else []
+        # Numba names a function's returns in any order: the last one is what does not fit those before it
+        said = re.findall(f"Return of: (?:(?!Return of: ).)*?{place}", str(error), re.DOTALL) or said
+        line = max(map(int, said), default=line)
         code = cut(linecache.getline(str(path), line or 0).strip())
         fault = Fault("not-compiled" if compiled else "uncaught", cut(text, 600), line, code)
         traceback.print_exception(error, limit=(own[0] if own else 0) - len(frames))
