@@ -283,6 +283,13 @@ def _base(node: ast.expr) -> str:
     return ast.unparse(node).partition("[")[0]
 
 
+def _sets_variable(node: ast.AST) -> bool:
+    """Is it an assignment to variables alone, of which no array's element gets the value at once?"""
+    return isinstance(node, ast.Assign) and not any(
+        isinstance(one, ast.Subscript) for target in node.targets for one in ast.walk(target)
+    )
+
+
 @lru_cache(maxsize=64)
 def _lines_that_look(text: str) -> frozenset[int]:
     """The lines of a source text that read an array's element in a condition, or into a variable, before or beside a
@@ -294,7 +301,7 @@ def _lines_that_look(text: str) -> frozenset[int]:
                 looked, names = [test], ""
             case ast.FunctionDef():  # what compare-and-swap is to find, or a minimum is compared with, before that
                 inside: list[Any] = [
-                    one for one in ast.walk(node) if isinstance(one, ast.If | ast.While | ast.Assign)
+                    one for one in ast.walk(node) if isinstance(one, ast.If | ast.While) or _sets_variable(one)
                 ]
                 looked = [one.value if isinstance(one, ast.Assign) else one.test for one in inside]
                 names = "comp|cas|min|max|nan"
