@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from common.trace.state import TraceError
 
@@ -30,7 +33,7 @@ class Expressions:
         self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str], narrow: bool
     ) -> None:
         self.definition, self.pure, self.home, self.narrow = definition, pure, home, narrow
-        self.constants: dict[str, float] = {}
+        self.constants: dict[str, np.generic] = {}
         self.count = 0
         self.parameters = {argument.arg for argument in definition.args.args}
         self.local = self.parameters | names(definition, ast.Store)
@@ -60,10 +63,11 @@ class Expressions:
         return written
 
     def of_Constant(self, node: ast.Constant) -> str:  # noqa: N802
-        if not isinstance(node.value, float):
-            return f"complex(0.0, {node.value.imag})" if isinstance(node.value, complex) else repr(node.value)
+        value = numba_constant(node.value)
+        if not isinstance(value, np.generic):
+            return f"complex(0.0, {value.imag})" if isinstance(value, complex) else repr(value)
         name = f"_f{len(self.constants)}"
-        self.constants[name] = node.value
+        self.constants[name] = value
         return name
 
     def of_Name(self, node: ast.Name) -> str:  # noqa: N802
@@ -172,7 +176,7 @@ class Expressions:
         """Is it a Python int, one for all threads?"""
         match node:
             case ast.Constant():
-                return type(node.value) is int
+                return type(numba_constant(node.value)) is int
             case ast.Name():
                 return node.id in self.ints
             case ast.UnaryOp(ast.USub(), operand):
@@ -195,6 +199,13 @@ class Expressions:
                 known = name in (COUNTS[1:] if self.narrow else COUNTS) and name not in self.local
                 return known and all(map(self.is_int, arguments))
         return False
+
+
+def numba_constant(value: Any) -> Any:
+    """A constant as Numba types it: a float is a float64, and an int that is too large for an int64 a uint64."""
+    if isinstance(value, float):
+        return np.float64(value)
+    return np.uint64(value) if type(value) is int and 2**63 <= value < 2**64 else value
 
 
 def tuple_of(parts: list[str]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from common.trace import values, views
+from common.trace.expressions import numba_constant
 from common.trace.intrinsics import INTRINSICS, Cuda, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
@@ -79,10 +80,10 @@ class Names:
             return View.of(Constant(np.array(value).reshape(-1)), value.shape)
         if isinstance(value, tuple):
             return getattr(value, "_make", tuple)(map(self.wrapped, value))
-        if value is None or isinstance(value, bool | int | str | np.generic):
-            return value
-        if isinstance(value, float | complex):
-            return np.float64(value) if isinstance(value, float) else np.complex128(value)
+        if value is None or isinstance(value, bool | int | float | str | np.generic):
+            return numba_constant(value)
+        if isinstance(value, complex):
+            return np.complex128(value)
         if isinstance(value, type) and issubclass(value, enum.IntEnum):
             return SimpleNamespace(**{one.name: int(one) for one in value})
         if isinstance(value, ModuleType):
@@ -144,7 +145,7 @@ class Function:
         self.names.state.shuffles |= any(name.startswith("shfl_") for name in code.co_names)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
-        ints = frozenset(name for name in found.free if type(scope[name]) is int)
+        ints = frozenset(name for name in found.free if type(wrapped[name]) is int)
         text, constants = _translation(code, found, self.home, casts, ints)
         state = {"_t": self.names.state}
         namespace = {**self.names.builtins, **narrow, **wrapped, **runtime, **constants, **state}
@@ -192,12 +193,13 @@ def _read(code: CodeType, text: str, scope: frozenset[str]) -> _Read:
 @lru_cache(maxsize=1024)
 def _translation(
     code: CodeType, found: _Read, home: bool, casts: frozenset[str], ints: frozenset[str]
-) -> tuple[CodeType, dict[str, Any]]:
-    """The code, and the floats that it names. ``casts``, ``ints``: free names of types, and of Python ints."""
+) -> tuple[CodeType, dict[str, np.generic]]:
+    """The code, and the constants that it names: floats, and ints too large for an int64. ``casts``, ``ints``: free
+    names of types, and of Python ints."""
     pure = lambda name: name in casts if name in found.free else name in _BUILTINS  # noqa: E731
     translator = Translator(found.definition, pure, home, ints, bool(found.narrow))
     compiled = compile(translator.module(), code.co_filename, "exec")
-    return compiled, {name: np.float64(value) for name, value in translator.constants.items()}
+    return compiled, translator.constants
 
 
 def _only_read(definition: ast.FunctionDef) -> dict[str, int]:

@@ -21,12 +21,12 @@ from common.trace.trace import DeviceArray, allocate
 
 
 class HostError(AttributeError):
-    """The program asks the driver or the GPU for what the tracer does not have."""
+    """The program asks the driver or the GPU for something that the tracer does not have: not the program's fault."""
 
 
 class DeviceNDArray(DeviceArray):
-    """An array that lies on the device alone: of what NumPy's has, it has what Numba's has. NumPy's functions copy it
-    to the host."""
+    """An array on the device, with the attributes and operators of Numba's and no others of NumPy's. NumPy's
+    functions copy it to the host, and give an array of the host."""
 
     def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
         return function(*_on_host(given), **{name: _on_host([one])[0] for name, one in named.items()})
@@ -37,7 +37,7 @@ class DeviceNDArray(DeviceArray):
         return getattr(ufunc, method)(*_on_host(given), **named)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in NUMPY_S:
+        if name in NUMPY_ONLY:
             raise AttributeError(f"'DeviceNDArray' object has no attribute {name!r}", name=name, obj=self)
         return super().__getattribute__(name)
 
@@ -48,7 +48,9 @@ def _on_host(given: Any) -> list[Any]:
 
 
 def _operate(name: str) -> Callable[..., Any]:
-    def operate(self: Any, *others: Any) -> Any:  # only an array of the host knows how
+    """An operator of two arrays: NumPy computes it on the host, if the other one is an array of the host."""
+
+    def operate(self: Any, *others: Any) -> Any:
         known = all(isinstance(one, np.ndarray | np.generic) and not isinstance(one, DeviceNDArray) for one in others)
         return getattr(np.asarray(self), name)(*others) if known and others else NotImplemented
 
@@ -62,7 +64,8 @@ for _name in (*_OPERATORS, *(f"r{name}" for name in _OPERATORS), "eq", "ne", "lt
     setattr(DeviceNDArray, f"__{_name}__", _operate(f"__{_name}__"))
 for _name in _OPERATORS:
     setattr(DeviceNDArray, f"__i{_name}__", lambda *_: NotImplemented)
-NUMPY_S = frozenset(
+# methods of NumPy's arrays that Numba's device arrays do not have
+NUMPY_ONLY = frozenset(
     (
         "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot",
         "fill", "flatten", "item", "max", "mean", "min", "nonzero", "prod", "put", "repeat", "round", "sort", "std",
@@ -133,7 +136,8 @@ _numbers, _exec = itertools.count(), exec
 
 
 def remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
-    """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
+    """``exec`` that keeps the source for :mod:`linecache`: the tracer reads a kernel's source, and a program, or
+    Numba's ``vectorize``, may make a kernel from a string."""
     if isinstance(source, str):
         file = f"<text that is executed, {next(_numbers)}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -147,12 +151,13 @@ def remembered(source: Any, scope: Any = None, names: Any = None, /, **options: 
 
 
 def spread(self: Any, array: Any, shape: Any) -> Any:
-    """An argument of an element-wise function, as if it had this shape."""
+    """An argument of a function of ``vectorize`` or ``guvectorize``, broadcast to this shape: a view of it."""
     return as_strided(array, shape, np.broadcast_to(np.asarray(array), shape).strides, subok=True)
 
 
 @contextmanager
 def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
+    """``cuda.mapped``: arrays of the host as arrays on the device, copied back at the end."""
     made = [allocate(array.shape, array.dtype, array) for array in arrays]
     yield made[0] if len(made) == 1 else made
     for array, held in zip(arrays, made, strict=True):
@@ -160,8 +165,9 @@ def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def under_the_successor_s_name() -> Iterator[None]:
-    """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
+def as_numba_cuda_mlir() -> Iterator[None]:
+    """Meanwhile ``import numba_cuda_mlir``, the name of Numba CUDA's successor, imports Numba, whether the successor
+    is installed or not."""
     for name in ("random", "libdevice", "extending"):
         importlib.import_module(f"numba.cuda.{name}")
     before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "numba_cuda_mlir"}
@@ -177,7 +183,7 @@ def under_the_successor_s_name() -> Iterator[None]:
 
 
 def functions(gpu: capture.Device) -> dict[str, Any]:
-    """Those of ``numba.cuda`` that would ask the driver."""
+    """What stands in for the functions of ``numba.cuda`` that would ask the driver, by their names."""
     stream, made = Stream(), capture.arrays(allocate)
     for name in ("device_array", "device_array_like", "to_device"):
         made[name] = partial(lambda make, *given, **named: make(*given, **named).view(DeviceNDArray), made[name])

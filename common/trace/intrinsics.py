@@ -233,14 +233,15 @@ def shuffle(state: State, line: int, member: Value, value: Value, other: Value, 
     source = np.broadcast_to(np.asarray(of(lane, np.asarray(other).astype(np.int64))), lane.shape)
     source = np.where((source < 0) | (source >= WARP), lane, source)
     giver, real = state.lane_numbers - lane + source, dtype_of(value).kind == "f"
-    missing = state.mask.bits & ((present >> source) & 1 == 0)
-    there = missing & state.waiting.bits[giver]  # an integer of one that has returned may be thrown away by a guard
+    missing = unknown = state.mask.bits & ((present >> source) & 1 == 0)
     views.take_taint(state, giver)
     taken, what = value if uniform(value) else value[giver], f"{name} takes the value of a thread that does not come"
     # what comes from nobody may be thrown away, as the upper half of a sum is
-    if not real and there.any():
-        state.doubt(line, f"{what} to it, and something comes of it", there)
-        return np.where(there, kind.type(_ANYTHING), taken) if state.again else taken
+    if state.has_engines:  # the launch is not run again, and a guard may throw away what returned threads gave
+        unknown = missing & state.waiting.bits[giver]
+    if not real and unknown.any():
+        state.doubt(line, f"{what} to it, and something comes of it", unknown)
+        return taken if state.again is None else np.where(unknown, kind.type(state.again), taken)
     if not (missing.any() and real):
         return taken
     views.taint(state, line, missing, f"{what} to it")
@@ -282,7 +283,6 @@ def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
     return (np.asarray(a, np.float64) * b + np.asarray(c, np.float64)).astype(kind)[()]
 
 
-_ANYTHING = 0x5A5A5A5A  # an integer that nobody gave
 _SHUFFLED = tuple(map(np.dtype, (np.int32, np.int64, np.float32, np.float64)))  # others Numba does not compile
 _SHUFFLES: dict[str, Code] = {
     "shfl_sync": lambda _, other: other % WARP,

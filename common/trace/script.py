@@ -71,7 +71,7 @@ class Program:
         from numba.cuda.cudadrv import devices
 
         with (
-            capture.no_device() as gpu, replaced(cuda, **host.functions(gpu)), host.under_the_successor_s_name(),
+            capture.no_device() as gpu, replaced(cuda, **host.functions(gpu)), host.as_numba_cuda_mlir(),
             capture.launches(lambda *given, **named: self.launch(*given, **named)),
             replaced(
                 dispatcher.CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
@@ -106,6 +106,8 @@ class Program:
         return kernel.overloads[types]
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
+        """In place of ``kernel[grid, block](...)``: runs the launch in the tracer; raises EndError if the program is
+        to end here, and with ``debug=True`` what a thread raises."""
         launch, kernel = launch_of(launched, arguments, named), launched.dispatcher
         function, asked = launch.function, kernel.targetoptions
         if asked.get("extensions"):
@@ -133,6 +135,7 @@ class Program:
                 raise EndError
 
     def _raise(self, function: Any) -> None:
+        """Raise on the host what a thread has raised, with the thread's and the block's indices, as Numba does."""
         faults = self.tracer.ledgers[function].faults
         for key in [key for key, one in faults.items() if one.kind == "raises"]:
             fault = faults.pop(key)
@@ -170,6 +173,8 @@ class Program:
             ledger.printed, ledger.prints = [], 0
 
     def kernels(self) -> list[TracedKernel]:
+        """What each kernel did, all of its launches together. Of its faults some are notes, or nothing, in a program
+        of anybody's (:func:`_looked_at`, :func:`_meant`)."""
         found = self.tracer.reports()
         for kernel, function in zip(found, self.tracer.ledgers, strict=True):
             meant = [one for one in kernel.faults if _meant(one, kernel.file)]
@@ -184,6 +189,8 @@ class Program:
 
 
 class Compiled:
+    """A kernel compiled for one signature, as programs and Numba ask it: its types, and its entry point's name."""
+
     def __init__(self, typed: Any) -> None:
         self.typed, self.signature, self.entry_point = typed, typed.signature, typed.entry_point
 
@@ -193,6 +200,7 @@ class Compiled:
 
 
 def _called(kernel: Any) -> list[Any]:
+    """A kernel, and the functions that it calls, and those that they call."""
     found = [kernel]
     for one in found:  # which grows meanwhile
         function = getattr(one, "py_func", one)
@@ -228,6 +236,8 @@ def _plain(argument: Any) -> Any:
 
 
 def _as_type(argument: Any, kind: Any) -> Any:
+    """An argument as a kernel sees it whose signature has the Numba type ``kind`` for it; raises TypeError for an
+    array whose elements or axes do not fit."""
     from numba.cuda import types
     from numba.cuda.np.numpy_support import as_dtype
 
@@ -269,11 +279,21 @@ def _looked_at(fault: Fault, file: str) -> bool:
 
 
 def _base(node: ast.expr) -> str:
+    """The array's name in an element of it."""
     return ast.unparse(node).partition("[")[0]
+
+
+def _sets_variable(node: ast.AST) -> bool:
+    """Is it an assignment to variables alone, of which no array's element gets the value at once?"""
+    return isinstance(node, ast.Assign) and not any(
+        isinstance(one, ast.Subscript) for target in node.targets for one in ast.walk(target)
+    )
 
 
 @lru_cache(maxsize=64)
 def _lines_that_look(text: str) -> frozenset[int]:
+    """The lines of a source text that read an array's element in a condition, or into a variable, before or beside a
+    call that changes the same array atomically: ``if x > best[0]: cuda.atomic.max(best, 0, x)``."""
     found = set[int]()
     for node in ast.walk(ast.parse(text)):
         match node:
@@ -281,7 +301,7 @@ def _lines_that_look(text: str) -> frozenset[int]:
                 looked, names = [test], ""
             case ast.FunctionDef():  # what compare-and-swap is to find, or a minimum is compared with, before that
                 inside: list[Any] = [
-                    one for one in ast.walk(node) if isinstance(one, ast.If | ast.While | ast.Assign)
+                    one for one in ast.walk(node) if isinstance(one, ast.If | ast.While) or _sets_variable(one)
                 ]
                 looked = [one.value if isinstance(one, ast.Assign) else one.test for one in inside]
                 names = "comp|cas|min|max|nan"
@@ -327,7 +347,7 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt) or kinds & _OF_THE_DRIVER
     ours = isinstance(getattr(error, "obj", None), DeviceArray | capture.Device | host.Stream | Compiled)
-    if lacking or (ours and getattr(error, "name", "") not in host.NUMPY_S):
+    if lacking or (ours and getattr(error, "name", "") not in host.NUMPY_ONLY):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
     # from Numba's compiler, or of a launch that no GPU takes
@@ -335,8 +355,11 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
     fault = errors.of_error(error, path) if compiled else None
     if fault is None:
-        said = re.search(rf'{re.escape(path.name)}", line (\d+)', str(error)) if compiled else None
-        line = int(said[1]) if said else line
+        place = rf'{re.escape(path.name)}", line (\d+)'
+        said = re.findall(place, str(error))[:1] if compiled else []
+        # Numba names a function's returns in any order: the last one is what does not fit those before it
+        said = re.findall(f"Return of: (?:(?!Return of: ).)*?{place}", str(error), re.DOTALL) or said
+        line = max(map(int, said), default=line)
         code = cut(linecache.getline(str(path), line or 0).strip())
         fault = Fault("not-compiled" if compiled else "uncaught", cut(text, 600), line, code)
         traceback.print_exception(error, limit=(own[0] if own else 0) - len(frames))

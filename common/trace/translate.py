@@ -222,8 +222,10 @@ class Translator(Expressions):
         self._loop(node, f"for {item} in {turns}", counter)
 
     def _do_While(self, node: ast.While) -> None:  # noqa: N802
-        reads = any(isinstance(one, ast.Subscript | ast.Call) for one in ast.walk(node.test))
-        self._loop(node, f"for _ in _t.in_vain({self.line(node)}, {reads})" if waits(node) else "while True")
+        reads, vain = _reads(node.test), waits(node)
+        if vain and not reads:  # what may leave it may end it
+            vain, reads = waits(node, leaves=True), any(map(_reads, _leaving(node)))
+        self._loop(node, f"for _ in _t.in_vain({self.line(node)}, {reads})" if vain else "while True")
 
     def _loop(self, node: ast.For | ast.While, header: str, counter: str = "") -> None:
         before, loop, taken = self.fresh("_m"), None, self.fresh("_c")
@@ -275,15 +277,27 @@ class Translator(Expressions):
 # --- which variables may be read later, and who leaves a loop or a function ---
 
 
-def waits(node: ast.While) -> bool:
-    """Does the loop change nothing of what its condition asks for?"""
+def _reads(test: ast.expr) -> bool:
+    return any(isinstance(one, ast.Subscript | ast.Call) for one in ast.walk(test))
+
+
+def _leaving(node: ast.While) -> list[ast.expr]:
+    """The conditions in a loop's body under which it may be left."""
+    return [one.test for one in ast.walk(node) if isinstance(one, ast.If | ast.Assert) and may_leave(one)]
+
+
+def waits(node: ast.While, leaves: bool = False) -> bool:
+    """Does the loop change nothing of what its condition asks for? ``leaves``, and of ``while True``: nor of what the
+    conditions ask for under which it may be left."""
+    leaving = _leaving(node) if leaves or not names(node.test) else []
+    test = ast.Tuple([node.test, *leaving], ast.Load())
     stored = [ast.unparse(one) for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Store)]
     changed = {one.partition("[")[0].partition(".")[0] for one in stored}
-    for one in ast.walk(node.test):  # an array's extent stays
+    for one in ast.walk(test):  # an array's extent stays
         if isinstance(one, ast.Attribute) and one.attr in ("shape", "size") and "[" not in ast.unparse(one.value):
             element = f"{ast.unparse(one.value)}["
-            changed -= set() if element in ast.unparse(node.test) else {ast.unparse(one.value)}
-    return bool(names(node.test)) and not names(node.test) & changed
+            changed -= set() if element in ast.unparse(test) else {ast.unparse(one.value)}
+    return bool(names(test)) and not names(test) & changed
 
 
 Names: TypeAlias = "frozenset[str]"

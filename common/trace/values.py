@@ -17,6 +17,7 @@ import numpy as np
 
 INT64, UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_LEAST = -(2**63)  # of int64
 _COMPUTED = (FLOAT32, INT64, FLOAT64, UINT64)
 _OF_PYTHON = {int: INT64, bool: INT64, float: FLOAT64, complex: np.dtype(np.complex128)}
 
@@ -89,7 +90,10 @@ def unified(a: Value, b: Value) -> tuple[Value, Value]:
 
 def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def apply(a: Value, b: Value) -> Value:
-        return compute(*unified(a, b))
+        result = compute(*unified(a, b))
+        if type(result) is int and not _LEAST <= result < -_LEAST:  # it wraps around, as an int64 does
+            return (result - _LEAST) % 2**64 + _LEAST
+        return result
 
     return apply
 
