@@ -181,7 +181,7 @@ class Program:
             looks = [one for one in kernel.faults if _looked_at(one, kernel.file)]
             kernel.faults = [one for one in kernel.faults if one not in meant + looks]
             kernel.notes |= {f"line {one.line}: {one.what}; what is read may be old or new": 1 for one in looks}
-            text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
+            text = "computes in float64, as a float32 meets one, or an integer: most GPUs have few units for it"
             for line in sorted(set(_widened(self._launched[function]))):
                 kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
                 kernel.notes[f"line {line} {text}"] = 1
