@@ -187,6 +187,7 @@ def compilers(record: Record, code: MachineCode) -> Table:
         timed = record.data.compilers.get(one.preset, {}).get(name)
         times = (timed.times.first, timed.times.second) if timed else ()
         said = " → ".join(figures.milliseconds(time.median_ms) for time in times)
+        said = aged(said, records.older(timed, name)) if timed else said
         if len(both) == 2:
             compiling = " → ".join(f"{seconds:.1f}" for seconds in one.seconds)
             rows.append([f"`{name}`", *map(" → ".join, zip(*both, strict=True)), compiling, said])
