@@ -128,6 +128,7 @@ class Verdict:
         )  # fmt: skip
 
     def integers(self, number: int = 0) -> tuple[Array, Array]:
+        """Input and weight of integers: those of the first launch, or others for each ``number``."""
         return inputs.integers(self.bench.problem, self.rules.seed + number, self.rules.algorithm)
 
     def exact(

@@ -58,7 +58,7 @@ def specialise(order, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M,
     def read_entry(here, table):
         """The next tile's entry, with a bit that every row has where the thread's k lie beyond the last filter."""
         for word in range(ENTRY):
-            here[word] = table[int64(here[TILE_AT]) * ENTRY + word]
+            here[word] = table[int64(here[TILE_AT]) * ENTRY + word]  # in 64 bits: one address, and offsets from it
         if cuda.threadIdx.x % A_COLUMNS * A_PIECE >= here[2]:
             here[ENTRY - 1] |= 1 << WORD - 1
 
