@@ -26,7 +26,7 @@ from common.trace.functions import Function, Names
 from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers, Map
 from common.trace.hopper.tiles import Tiles
-from common.trace.intrinsics import Code, Intrinsic
+from common.trace.intrinsics import WAITS, Code, Intrinsic
 from common.trace.memory import Global, Record, Single
 from common.trace.shared import Local, Shared
 from common.trace.state import Launch, Mask, State, TraceError
@@ -39,7 +39,7 @@ Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argu
 Order: TypeAlias = Literal["forward", "backward"]
 """Of blocks, and of threads that write one element."""
 
-_IN_VAIN = 20_000  # turns of a loop that waits
+_UNCHANGED_TURNS = 20_000  # of a loop, after which nobody will end it
 _ANYTHING = 0x5A5A5A5A, ~0x5A5A5A5A  # what integers that no thread gave may be: far above others, and far below
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
 
@@ -90,7 +90,7 @@ class Executor(State):
         after, held, faults = self._restorer(arguments), [one.data for one in storages], [*self.ledger.faults]
         written, differ = [data.copy() for data in held], True
         tries = _ANYTHING if not self.has_engines and all(type(one) is Global for one in storages) else ()
-        for self.again in tries:
+        for self.stand_in in tries:
             before()
             differ = True
             with suppress(TraceError):
@@ -100,7 +100,7 @@ class Executor(State):
             after()
             if differ:
                 break
-        self.again = None
+        self.stand_in = None
         for fault in self.doubts.values() if differ else ():
             self.ledger.fault(fault, 1, "")
         self.doubts = {}
@@ -205,15 +205,15 @@ class Executor(State):
             counts[1] += self.mask.warps
         return taken
 
-    def in_vain(self, line: int, reads: bool) -> Iterator[None]:
+    def unchanged_turns(self, line: int, reads: bool) -> Iterator[None]:
         """The turns of a loop that changes nothing of what its condition asks for; does that read memory?"""
-        yield from itertools.repeat(None, _IN_VAIN)
+        yield from itertools.repeat(None, _UNCHANGED_TURNS)
         if reads:
-            raise self.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
+            raise self.unknown(line, WAITS)
         if not self.ends_loops:
             yield from itertools.repeat(None)
-        self.fault("no-end", line, "", "the loop has no end: nothing changes that its condition asks for")
-        raise self.error(line, f"the loop goes on for more than {_IN_VAIN:,} turns")
+        self.fault("no-end", line, "", "nothing changes that its condition asks for")
+        raise self.error(line, f"the loop goes on for more than {_UNCHANGED_TURNS:,} turns")
 
     def leave(self, returned: Mask) -> Mask:
         returned = self.union(returned, self.mask)

@@ -30,6 +30,7 @@ class Intrinsic(NamedTuple):
 
 TOOLKIT = "lessons.toolkit."  # the modules whose functions have a model here, which is known by the function's name
 INTRINSICS: dict[str, Intrinsic] = {}  # these models
+WAITS = "threads wait here until others change a value: waits of this kind are not traced"
 
 
 def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
@@ -92,7 +93,7 @@ def cas(state: State, line: int, view: View, index: Any, old: Value, value: Valu
     met = state.mask.bits & (found == wanted)
     state.refused = 0 if met.any() else state.refused + 1
     if state.refused > _MOST_REFUSED:
-        raise state.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
+        raise state.unknown(line, WAITS)
     return found
 
 
@@ -241,7 +242,7 @@ def shuffle(state: State, line: int, member: Value, value: Value, other: Value, 
         unknown = missing & state.waiting.bits[giver]
     if not real and unknown.any():
         state.doubt(line, f"{what} to it, and something comes of it", unknown)
-        return taken if state.again is None else np.where(unknown, kind.type(state.again), taken)
+        return taken if state.stand_in is None else np.where(unknown, kind.type(state.stand_in), taken)
     if not (missing.any() and real):
         return taken
     views.taint(state, line, missing, f"{what} to it")

@@ -183,7 +183,7 @@ class State:
         self.shared_storage: Any = None  # the class of arrays in shared memory
         self.constants: dict[int, Any] = {}  # host arrays that it names, by their id, which they keep
         self.shuffles = False  # do its threads give each other values
-        self.again: int | None = None  # of a launch that is run again: what integers are that no thread gave
+        self.stand_in: int | None = None  # of a launch that is run again: for integers that no thread gave
         self.doubts: dict[int, Fault] = {}  # by line, what is a fault if that makes a difference
         self.reversed = False  # of threads that write one element, does the first one win?
 

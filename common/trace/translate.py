@@ -222,10 +222,10 @@ class Translator(Expressions):
         self._loop(node, f"for {item} in {turns}", counter)
 
     def _do_While(self, node: ast.While) -> None:  # noqa: N802
-        reads, vain = _reads(node.test), waits(node)
-        if vain and not reads:  # what may leave it may end it
-            vain, reads = waits(node, leaves=True), any(map(_reads, _leaving(node)))
-        self._loop(node, f"for _ in _t.in_vain({self.line(node)}, {reads})" if vain else "while True")
+        reads, unchanged = _reads(node.test), waits(node)
+        if unchanged and not reads:  # what may leave it may end it
+            unchanged, reads = waits(node, leaves=True), any(map(_reads, _leaving(node)))
+        self._loop(node, f"for _ in _t.unchanged_turns({self.line(node)}, {reads})" if unchanged else "while True")
 
     def _loop(self, node: ast.For | ast.While, header: str, counter: str = "") -> None:
         before, loop, taken = self.fresh("_m"), None, self.fresh("_c")
