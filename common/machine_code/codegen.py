@@ -314,7 +314,8 @@ class _Describer:
             return f"within {len(self._open) - self._open.index(id(value))}"
         if id(value) not in self._seen:
             self._open.append(id(value))
-            self._seen[id(value)] = _hashed((type(value).__qualname__, *self._parts(value))), value
+            kind = "module" if isinstance(value, python.ModuleType) else type(value).__qualname__
+            self._seen[id(value)] = _hashed((kind, *self._parts(value))), value
             self._open.pop()
         return self._seen[id(value)][0]
 
@@ -352,7 +353,7 @@ class _Describer:
                 names = value.co_name, value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars
                 return value.co_code, counts, names, *map(self, value.co_consts)
             case python.ModuleType():
-                parts = value.__name__.split(".")  # Numba renames modules that it replaces with its own
+                parts = value.__name__.split(".")  # Numba puts modules of another name and type in their place
                 return parts[0], parts[-1]
         # by name, for the packages' versions
         if _trusted(type(value).__module__) and hasattr(value, "__name__"):

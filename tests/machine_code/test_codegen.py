@@ -281,6 +281,16 @@ def test_where_the_file_lies_does_not_matter(looked):
     assert [one["known"] for one in there] == [True, True]
 
 
+def test_a_module_that_numba_has_put_its_own_in_place_of_does_not_matter():
+    """It does so once it compiles: the kernels that are compiled ahead are then looked up by another process."""
+
+    class Redirected(types.ModuleType):
+        pass
+
+    describe = codegen._Describer()
+    assert describe(types.ModuleType("numba.core.types")) == describe(Redirected("numba.types"))
+
+
 def test_whether_a_helper_is_there_once_or_in_two_copies_does_not_matter():
     """A module that is imported again makes one: what others have of it is the old one."""
 
