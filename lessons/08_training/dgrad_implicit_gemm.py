@@ -13,7 +13,7 @@ Run: python -m lessons.08_training dgrad_implicit_gemm
 import importlib
 from functools import lru_cache
 
-from numba import cuda, float32, int32, int64, uint32, uint64
+from numba import cuda, float32, int64, uint32, uint64
 
 from lessons.toolkit import memory
 from lessons.toolkit.grid import jit
@@ -58,7 +58,7 @@ def specialise(order, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M,
     def read_entry(here, table):
         """The next tile's entry, with a bit that every row has where the thread's k lie beyond the last filter."""
         for word in range(ENTRY):
-            here[word] = table[int64(here[TILE_AT]) * ENTRY + word]  # in 64 bits: one address, and offsets from it
+            here[word] = table[here[TILE_AT] * ENTRY + word]
         if cuda.threadIdx.x % A_COLUMNS * A_PIECE >= here[2]:
             here[ENTRY - 1] |= 1 << WORD - 1
 
@@ -142,7 +142,7 @@ def specialise(order, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M,
         begin(source, here, tiles, a_frag, b_frag)
 
         # multiply
-        multiply(int32(pairs), int64(0), source, here, tiles, a_frag, b_frag, acc)
+        multiply(pairs, int64(0), source, here, tiles, a_frag, b_frag, acc)
 
         # store: SPLIT_K partial gradients, one after another
         thread_m, thread_n = first_of_thread()
