@@ -283,10 +283,10 @@ def _git(*words: str) -> bytes:
 
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     """What ``new`` changes against ``old``, as the lines of a unified diff; docstring, indentation and the step's own
-    name do not count, nor does what ``new`` imports of ``old`` and does not replace."""
+    name do not count, nor does what ``new`` imports of ``old``, itself or through others, and does not replace."""
     texts = (store.read_text(step.path) for step in (old, new))
     before, after = (re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines() for text in texts)
-    if old.path in imports(new.path):
+    if old.path in reached([new.path]):
         replaced = [name for name, _ in _definitions(after, new.name)]
         before = [line for name, lines in _definitions(before, old.name) if name in replaced for line in lines]
     plain_before = [line.strip().replace(old.name, "STEP") for line in before]

@@ -233,10 +233,10 @@ def test_other_constants_stand_before_what_is_derived_of_them(write):
 def test_helpers_are_found_through_each_other():
     found = sources.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
     assert [path.stem for path in found] == [
-        "grid", "layer_candidates", "memory", "minimal_filtering", "mma",
+        "grid", "layer_candidates", "layer_times", "memory", "minimal_filtering", "mma",
         "one_channel_pairs", "pasted", "ptx", "tiles", "unroll",
     ]  # fmt: skip
-    assert found[3].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
+    assert found[4].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
     assert sources.imported_helpers(catalog.find("conv2d_naive").path) == []
 
 
