@@ -27,12 +27,12 @@ def channels_staged(C, R, S, TILE_H, TILE_W):
 
 def specialise(weights, H, W, TILE_H=TILE_H, TILE_W=TILE_W):
     """The kernel for these weights, a NumPy array of shape (K, C, R, S), and images of H x W."""
+    if TILE_H * TILE_W > 1024:
+        raise ValueError(f"{TILE_H=} times {TILE_W=} must be at most 1024 threads")
     K, C, R, S = weights.shape
     P, Q = H - R + 1, W - S + 1
     TILES_Q = -(-Q // TILE_W)
     THREADS = TILE_H * TILE_W
-    if THREADS > 1024:
-        raise ValueError(f"{TILE_H=} times {TILE_W=} must be at most 1024 threads")
     PATCH_H, PATCH_W = TILE_H + R - 1, TILE_W + S - 1
     AREA = PATCH_H * PATCH_W
     CHANNELS = channels_staged(C, R, S, TILE_H, TILE_W)

@@ -30,13 +30,13 @@ def specialise(K, C, R, S, H, W, TILE_H=TILE_H, TILE_W=TILE_W, ROWS=ROWS, FILTER
     """The kernel for K filters of C x R x S taps and images of H x W."""
     if TILE_H % ROWS:
         raise ValueError(f"{TILE_H=} must be a multiple of {ROWS=}")
+    if TILE_H // ROWS * TILE_W > 1024:
+        raise ValueError(f"{TILE_H=} over {ROWS=} times {TILE_W=} must be at most 1024 threads")
     FILTERS = min(FILTERS, K)
     LAST_K = K - FILTERS
     P, Q = H - R + 1, W - S + 1
     TILES_Q = -(-Q // TILE_W)
     THREADS = TILE_H // ROWS * TILE_W
-    if THREADS > 1024:
-        raise ValueError(f"{TILE_H=} over {ROWS=} times {TILE_W=} must be at most 1024 threads")
     PATCH_H, PATCH_W = TILE_H + R - 1, TILE_W + S - 1
     AREA = PATCH_H * PATCH_W
     CHANNELS = channels_staged(C, R, S, TILE_H, TILE_W)

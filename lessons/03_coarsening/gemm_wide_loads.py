@@ -26,7 +26,8 @@ TILE_SIZE = TILE * TILE
 
 @cuda.jit
 def gemm_wide_loads(a, b, c, wide):
-    a_tile, b_tile = shared_array(TILE_SIZE), shared_array(TILE_SIZE)
+    a_tile = shared_array(TILE_SIZE)
+    b_tile = shared_array(TILE_SIZE)
     stage = cuda.local.array(VECTOR, float32)
     a_frag = cuda.local.array(WPT, float32)
     b_frag = cuda.local.array(VECTOR, float32)

@@ -17,7 +17,8 @@ from numba import cuda, float32, uint64
 from lessons.toolkit.grid import row_slices
 from lessons.toolkit.memory import VECTOR, aligned, load4, load4_guarded, shared_array, store4
 
-transposed = importlib.import_module("lessons.04_register_blocking.helpers.transposed")
+prepare = importlib.import_module("lessons.04_register_blocking.helpers.transposed").prepare  # B's transpose, once
+
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 32
 WPT = 8  # work per thread: rows of C that one thread computes, of one column
 PAD = 1  # unused values at the end of each row of b_tile
@@ -84,9 +85,6 @@ def gemm_rectangular_tiles(a, b_t, c, wide):
         m = m0 + w * THREADS_Y + ty
         if m < M and n < N:
             c[m, n] = acc[w]
-
-
-prepare = transposed.prepare  # the transpose of B, once
 
 
 def launch(a, b_t, c):
