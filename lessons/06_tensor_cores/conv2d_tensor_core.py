@@ -51,7 +51,7 @@ def multiplier(WIDTH, ROWS, R, TILES):
     @inlined
     @unroll
     def multiply_rows(shared, near, far, a_frag, tap_frag, acc):
-        """Eight k: one image row h after the other, with the taps of all filter rows r: to row h - r of the outputs."""
+        """Eight k: one image row h after the other, with the taps of all filter rows r: part of output row h - r."""
         for h in unrolled(COLUMN):
             a_frag[0] = shared[near + uint32(h * WIDTH)]
             a_frag[1] = shared[near + uint32(h * WIDTH + 8)]
