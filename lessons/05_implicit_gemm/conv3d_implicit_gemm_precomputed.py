@@ -83,8 +83,7 @@ def by_table(BLOCK_M, BLOCK_N, WORDS):
 def prepare(filt, problem, **tile):
     """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
     tile = {**shipped(problem), **tile}
-    # splits end with a whole tile; the last one copies the pair after its own, and reads entries of the next
-    beyond = (tile["SPLIT_K"] + 2) * tile["BLOCK_K"]
+    beyond = (tile["SPLIT_K"] + 2) * tile["BLOCK_K"]  # splits end with whole tiles; the last reads two pairs further
     return filt, window_table(problem, beyond)
 
 
