@@ -291,7 +291,9 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
         module = re.search(rf'^(\w+) = (.*import_module\("[\w.]+\.{old.name}"\))', "\n".join(after), re.MULTILINE)
         named = {module[1], module[2].replace('"', "'")} if module else set()
         own = [one for one in _definitions(after, new.name) if not _only_names(one[1], named)]
-        replaced, after = [name for name, _ in own], [line for _, lines in own for line in lines]
+        after = [line for _, lines in own for line in lines]
+        inner = re.findall(r"^ +def (\w+)", "\n".join(after), re.MULTILINE)  # such as a kernel in a function now
+        replaced = {*(name for name, _ in own), *(name.replace(new.name, "STEP") for name in inner)}
         before = [line for name, lines in _definitions(before, old.name) if name in replaced for line in lines]
     plain_before = [line.strip().replace(old.name, "STEP") for line in before]
     plain_after = [line.strip().replace(new.name, "STEP") for line in after]
