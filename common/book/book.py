@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from common.catalog import catalog
+from common.catalog import catalog, sources
 from common.catalog.catalog import Step
 from common.report import traces
 from common.report.traces import Kept
@@ -195,7 +195,9 @@ def _code_page(path: Path, root: Path, traced: Mapping[str, Kept]) -> str:
         lesson = _up(path.parent, Path("lessons") / step.lesson / "index.md")
         said += f", a step of [lesson {step.lesson[:2]}]({lesson})"
         if grew := step.builds_on or step.predecessor:
-            said += f". It grew from `{grew}`: `make diff TO={step.name}` shows what is new"
+            said += f". It grew from `{grew}`: "
+            whole = sources.mostly_new(sources.difference(catalog.find(grew), step), step)
+            said += "most of it is new, read it whole" if whole else f"`make diff TO={step.name}` shows what is new"
         said += "."
         if step.name in traced:
             up = _up(path.parent, Path(EXPLORE))

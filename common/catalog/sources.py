@@ -33,6 +33,7 @@ _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
 _NAMED = re.compile(rf"(common|lessons)(\.\w+)+|{_DATA.pattern}")
 INDEX = catalog.ROOT / ".workbook" / "cache" / "sources.json"
 COPIES = catalog.ROOT / ".workbook" / "shipped"
+SHORT = 90  # lines of a difference that show an idea and little else
 NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -283,11 +284,16 @@ def _git(*words: str) -> bytes:
 
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     """What ``new`` changes against ``old``, as the lines of a unified diff; docstring, indentation and the step's own
-    name do not count, nor does what ``new`` imports of ``old`` and does not replace."""
+    name do not count, nor does what ``new`` imports of ``old``, itself or through others, and does not replace."""
     texts = (store.read_text(step.path) for step in (old, new))
     before, after = (re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines() for text in texts)
-    if old.path in imports(new.path):
-        replaced = [name for name, _ in _definitions(after, new.name)]
+    if old.path in reached([new.path]):
+        module = re.search(rf'^(\w+) = (.*import_module\("[\w.]+\.{old.name}"\))', "\n".join(after), re.MULTILINE)
+        named = {module[1], module[2].replace('"', "'")} if module else set()
+        own = [one for one in _definitions(after, new.name) if not _only_names(one[1], named)]
+        after = [line for _, lines in own for line in lines]
+        inner = re.findall(r"^ +def (\w+)", "\n".join(after), re.MULTILINE)  # such as a kernel in a function now
+        replaced = {*(name for name, _ in own), *(name.replace(new.name, "STEP") for name in inner)}
         before = [line for name, lines in _definitions(before, old.name) if name in replaced for line in lines]
     plain_before = [line.strip().replace(old.name, "STEP") for line in before]
     plain_after = [line.strip().replace(new.name, "STEP") for line in after]
@@ -303,6 +309,13 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
                 yield from (f"+ {line}" for line in after[j1:j2])
 
 
+def mostly_new(lines: Iterable[str], new: Step) -> bool:
+    """Are these lines of a :func:`difference` many, and most of ``new`` among them? Then it is better read whole."""
+    signs = [line[0] for line in lines]
+    added, removed = signs.count("+"), signs.count("-")
+    return removed + added > SHORT and 2 * added > len(store.read_text(new.path).splitlines())
+
+
 def _definitions(lines: list[str], step: str) -> Iterator[tuple[str, list[str]]]:
     """Name and lines of what stands at the top level of a step's file, with the comments above."""
     first = 0
@@ -311,3 +324,13 @@ def _definitions(lines: list[str], step: str) -> Iterator[tuple[str, list[str]]]
         last = node.end_lineno or node.lineno
         yield (name or ast.unparse(node)).replace(step, "STEP"), lines[first:last]
         first = last
+
+
+def _only_names(lines: list[str], modules: set[str]) -> bool:
+    """Do these lines only give names of their own to what a module has, as in ``A, B = gemm.A, gemm.B``?"""
+    for node in ast.parse("\n".join(lines)).body:
+        if isinstance(node, ast.Assign):
+            ends = (one.elts if isinstance(one, ast.Tuple) else [one] for one in (node.targets[0], node.value))
+            names, values = ([ast.unparse(one) for one in end] for end in ends)
+            return any(values == [f"{module}.{name}" for name in names] for module in modules)
+    return False

@@ -101,6 +101,8 @@ def diff(options: argparse.Namespace) -> None:
         console.say().print(escape(line), style=colours.get(line[0]), soft_wrap=True)
     removed, added = (sum(line[0] == sign for line in lines) for sign in "-+")
     console.tell(f"{removed} lines removed, {added} added; docstrings, indentation and imported code are left out")
+    if sources.mostly_new(lines, new):
+        console.tell(f"most of {new.name} is new: read {store.shown(new.path)} from top to bottom")
 
 
 def ship(_: argparse.Namespace) -> None:

@@ -1,8 +1,9 @@
 """conv2d_unroll_gemm: write every window out as a column of a matrix, then multiply matrices.
 
 Previous step: conv2d_shared_tile
+Builds on: gemm_shared_tile
 New idea: y = F @ U, where column (n, p, q) of U holds the C * R * S inputs of that output. One kernel writes U to a
-    workspace, a shared-tiled GEMM multiplies. The batch goes in chunks, so that U stays within WORKSPACE_BYTES.
+    workspace, another multiplies as gemm_shared_tile. The batch goes in chunks: U stays within WORKSPACE_BYTES.
 Loads per FMA: 2 from shared memory; from global memory 2 / TILE = 0.13, but U, R * S times the image, is written
     once and read back once for every TILE filters.
 Run: python -m lessons.02_shared_tiling conv2d_unroll_gemm
@@ -48,32 +49,32 @@ def specialise(C, H, W, K, R, S, TILE=TILE, UNROLL_THREADS=UNROLL_THREADS):
     @cuda.jit
     def multiply_columns(filt, columns, y, width):
         """y[n, k, (p, q)] = sum over gemm_k of filt[k, gemm_k] * columns[gemm_k, (n, p, q)]"""
-        filt_tile = cuda.shared.array(TILE_SHAPE, float32)
-        column_tile = cuda.shared.array(TILE_SHAPE, float32)
+        a_tile = cuda.shared.array(TILE_SHAPE, float32)
+        b_tile = cuda.shared.array(TILE_SHAPE, float32)
 
         # locate: blockIdx.x counts the tiles of pixels, y those of filters
         tx, ty = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
         width = uint32(width)
         gemm_n = uint32(cuda.blockIdx.x) * TILE + tx
-        for block_k in range(cuda.blockIdx.y * TILE, K, cuda.gridDim.y * TILE):
-            k = uint32(block_k) + ty
+        for block_m in range(cuda.blockIdx.y * TILE, K, cuda.gridDim.y * TILE):
+            gemm_m = uint32(block_m) + ty  # the filter
             acc = float32(0.0)
             for gemm_k in range(0, TAPS, TILE):
                 # stage: what lies outside F or U counts as zero
                 tap, row = uint32(gemm_k) + tx, uint32(gemm_k) + ty
-                filt_tile[ty, tx] = filt[k * TAPS + tap] if k < K and tap < TAPS else float32(0.0)
-                column_tile[ty, tx] = columns[row * width + gemm_n] if row < TAPS and gemm_n < width else float32(0.0)
-                cuda.syncthreads()
+                a_tile[ty, tx] = filt[gemm_m * TAPS + tap] if gemm_m < K and tap < TAPS else float32(0.0)
+                b_tile[ty, tx] = columns[row * width + gemm_n] if row < TAPS and gemm_n < width else float32(0.0)
+                cuda.syncthreads()  # nobody reads before all have written
 
                 # multiply
-                for i in range(TILE):
-                    acc += filt_tile[ty, i] * column_tile[i, tx]
-                cuda.syncthreads()
+                for k in range(TILE):
+                    acc += a_tile[ty, k] * b_tile[k, tx]
+                cuda.syncthreads()  # nobody writes the next tiles before all have read these
 
             # store
-            if k < K and gemm_n < width:
+            if gemm_m < K and gemm_n < width:
                 n, pixel = gemm_n // PIXELS, gemm_n % PIXELS
-                y[(n * K + k) * PIXELS + pixel] = acc
+                y[(n * K + gemm_m) * PIXELS + pixel] = acc
 
     return unroll_windows, multiply_columns
 

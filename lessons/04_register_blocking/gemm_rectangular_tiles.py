@@ -10,10 +10,14 @@ Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.03 global values; (WPT / 4 + 1) / W
 Run: python -m lessons.04_register_blocking gemm_rectangular_tiles
 """
 
+import importlib
+
 from numba import cuda, float32, uint64
 
 from lessons.toolkit.grid import row_slices
 from lessons.toolkit.memory import VECTOR, aligned, load4, load4_guarded, shared_array, store4
+
+prepare = importlib.import_module("lessons.04_register_blocking.helpers.transposed").prepare  # B's transpose, once
 
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 32
 WPT = 8  # work per thread: rows of C that one thread computes, of one column
@@ -21,16 +25,13 @@ PAD = 1  # unused values at the end of each row of b_tile
 TUNABLES = {
     "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64), "BLOCK_K": (16, 32), "WPT": (4, 8, 16), "PAD": (0, 1, 2, 4),
 }  # fmt: skip
-TRANSPOSE = 32
-TRANSPOSE_SHAPE = (TRANSPOSE, TRANSPOSE + 1)
 
 THREADS_X, THREADS_Y = BLOCK_N, BLOCK_M // WPT
-COLUMNS = BLOCK_K // VECTOR  # 128-bit pieces in a row of either tile
-ROWS = THREADS_X * THREADS_Y // COLUMNS  # rows staged at a time
-if BLOCK_M % WPT or BLOCK_K % VECTOR or BLOCK_M % ROWS or BLOCK_N % ROWS:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among threads with {WPT=}")
-if THREADS_X * THREADS_Y > 1024:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {WPT=} take {THREADS_X * THREADS_Y} threads, a block holds 1024")
+THREADS = THREADS_X * THREADS_Y
+A_COLUMNS, B_COLUMNS = BLOCK_K // VECTOR, BLOCK_K // VECTOR  # 128-bit pieces in a row of the tile
+A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows staged at a time
+if THREADS > 1024 or BLOCK_M % WPT or BLOCK_K % VECTOR or BLOCK_M % A_ROWS or BLOCK_N % B_ROWS:
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
 B_STRIDE = BLOCK_K + PAD
 A_SIZE, B_SIZE = BLOCK_M * BLOCK_K, BLOCK_N * B_STRIDE
 A_FRAG = WPT * VECTOR
@@ -39,7 +40,8 @@ A_FRAG = WPT * VECTOR
 @cuda.jit
 def gemm_rectangular_tiles(a, b_t, c, wide):
     a_tile, b_tile = shared_array(A_SIZE), shared_array(B_SIZE)
-    stage, a_frag = cuda.local.array(VECTOR, float32), cuda.local.array(A_FRAG, float32)
+    stage = cuda.local.array(VECTOR, float32)
+    a_frag = cuda.local.array(A_FRAG, float32)
     acc = cuda.local.array(WPT, float32)
     M, N = c.shape
     K = a.shape[1]
@@ -48,22 +50,23 @@ def gemm_rectangular_tiles(a, b_t, c, wide):
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     m0 = cuda.blockIdx.y * BLOCK_M
     n0 = cuda.blockIdx.x * BLOCK_N
-    thread = ty * THREADS_X + tx
-    stage_row, stage_k = thread // COLUMNS, thread % COLUMNS * VECTOR
+    thread = cuda.threadIdx.y * THREADS_X + cuda.threadIdx.x
+    a_row, a_k = thread // A_COLUMNS, thread % A_COLUMNS * VECTOR
+    b_row, b_k = thread // B_COLUMNS, thread % B_COLUMNS * VECTOR
 
     for w in range(WPT):
         acc[w] = float32(0.0)
     for k0 in range(0, K, BLOCK_K):
-        # stage: ROWS rows of either tile at a time; what lies outside A or B counts as zero
-        for row0 in range(0, BLOCK_M, ROWS):
-            row = row0 + stage_row
-            load4_guarded(stage, 0, a, m0 + row, k0 + stage_k, wide)
-            store4(a_tile, row * BLOCK_K + stage_k, stage, 0)
-        for row0 in range(0, BLOCK_N, ROWS):
-            row = row0 + stage_row
-            load4_guarded(stage, 0, b_t, n0 + row, k0 + stage_k, wide)
+        # stage: A_ROWS or B_ROWS rows at a time; what lies outside A or B counts as zero
+        for row0 in range(0, BLOCK_M, A_ROWS):
+            row = row0 + a_row
+            load4_guarded(stage, 0, a, m0 + row, k0 + a_k, wide)
+            store4(a_tile, row * BLOCK_K + a_k, stage, 0)
+        for row0 in range(0, BLOCK_N, B_ROWS):
+            row = row0 + b_row
+            load4_guarded(stage, 0, b_t, n0 + row, k0 + b_k, wide)
             for v in range(VECTOR):  # padded rows do not start on 16-byte boundaries
-                b_tile[uint64(row * B_STRIDE + stage_k + v)] = stage[v]
+                b_tile[uint64(row * B_STRIDE + b_k + v)] = stage[v]
         cuda.syncthreads()
 
         # multiply
@@ -82,29 +85,6 @@ def gemm_rectangular_tiles(a, b_t, c, wide):
         m = m0 + w * THREADS_Y + ty
         if m < M and n < N:
             c[m, n] = acc[w]
-
-
-@cuda.jit
-def transpose(b, b_t):
-    """b_t[n, k] = b[k, n], through shared memory, so that both the reads and the writes are coalesced."""
-    tile = cuda.shared.array(TRANSPOSE_SHAPE, float32)
-    K, N = b.shape
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    tiles_n = (N + TRANSPOSE - 1) // TRANSPOSE
-    k0, n0 = cuda.blockIdx.x // tiles_n * TRANSPOSE, cuda.blockIdx.x % tiles_n * TRANSPOSE
-    if k0 + ty < K and n0 + tx < N:
-        tile[ty, tx] = b[k0 + ty, n0 + tx]
-    cuda.syncthreads()
-    if k0 + tx < K and n0 + ty < N:
-        b_t[n0 + ty, k0 + tx] = tile[tx, ty]
-
-
-def prepare(b, problem):
-    """The transpose of B, once."""
-    K, N = b.shape
-    b_t = cuda.device_array((N, K), b.dtype)
-    transpose[-(-K // TRANSPOSE) * -(-N // TRANSPOSE), (TRANSPOSE, TRANSPOSE)](b, b_t)
-    return b_t
 
 
 def launch(a, b_t, c):

@@ -129,8 +129,8 @@ def specialise(full):
         m0 = (group * GROUP_M + place % rows) * BLOCK_M
         n0 = place // rows * BLOCK_N
 
-        # locate: the thread. Lanes l and l^1 read the same piece of b_tile, l and l^2 the same piece of a_tile: such
-        # pairs let a 128-bit shared load serve half a warp at a time, otherwise it serves a quarter
+        # locate: of each 4 * LANES_M rows (4 * LANES_N columns) of a warp's tile a thread has 4. Lanes l and l^1 read
+        # the same piece of b_tile, l and l^2 of a_tile: such pairs let a 128-bit shared load serve half a warp
         thread = uint32(cuda.threadIdx.x)
         warp, lane = thread // 32, thread % 32
         thread_m = warp // WARPS_N * WARP_M + (lane // 16 * 2 + lane % 2) * VECTOR

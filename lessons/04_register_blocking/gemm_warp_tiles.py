@@ -41,8 +41,8 @@ def gemm_warp_tiles(a, b, c, wide):
     acc = cuda.local.array(ACC, float32)
     K = a.shape[1]
 
-    # locate: of each 4 * LANES_M rows (4 * LANES_N columns) of a warp's tile a thread has 4. Lanes l and l^1 read the
-    # same piece of b_tile, l and l^2 the same of a_tile: such pairs let a 128-bit shared load serve half a warp
+    # locate: of each 4 * LANES_M rows (4 * LANES_N columns) of a warp's tile a thread has 4. Lanes l and l^1 read
+    # the same piece of b_tile, l and l^2 of a_tile: such pairs let a 128-bit shared load serve half a warp
     thread = uint32(cuda.threadIdx.x)
     warp, lane = thread // 32, thread % 32
     thread_m = warp // WARPS_N * WARP_M + (lane // 16 * 2 + lane % 2) * VECTOR

@@ -29,8 +29,24 @@ def _choose(options):
 
         layer = loading.fitted(layer, loading.room())
         weights = cuda.to_device(np.ones(layer.weight_shape, layer.input_dtype))
-    print(catalog.load(step.path, step.ladder).explain(layer, weights))
+    print(f"{layer}\n{_explained(catalog.load(step.path, step.ladder).choose(layer, weights))}")
     return 0
+
+
+def _explained(choice):
+    """What was chosen and why, as text, and below it what each candidate would take."""
+    lines = [
+        f"kernel: {choice.candidate.kernel}",
+        f"tile:   {' '.join(f'{name}={value}' for name, value in choice.candidate.tile)}",
+        f"reason: {choice.why}",
+        "",
+        f"{'candidate':<62} {'model ms':>9} {'instr.':>8} {'L1':>8} {'memory':>8} {'measured':>9}",
+    ]
+    for candidate, (ms, limits) in sorted(choice.estimates.items(), key=lambda item: item[1].ms):
+        measured = f"{choice.measured[candidate]:9.3g}" if candidate in choice.measured else ""
+        figures = " ".join(f"{limit:8.3g}" for limit in limits.values())
+        lines.append(f"{candidate!s:<62} {ms:9.3g} {figures} {measured}".rstrip())
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def by_table(BLOCK_M, BLOCK_N, WORDS):
 def prepare(filt, problem, **tile):
     """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
     tile = {**shipped(problem), **tile}
-    beyond = (tile["SPLIT_K"] + 2) * tile["BLOCK_K"]  # the last block asks for the pair after the last, and the next
+    beyond = (tile["SPLIT_K"] + 2) * tile["BLOCK_K"]  # splits end with whole tiles; the last reads two pairs further
     return filt, window_table(problem, beyond)
 
 

@@ -46,12 +46,12 @@ def plan(C, H, W, K, R, S):
 @lru_cache
 def multiplier(WIDTH, ROWS, R, TILES):
     """What a warp multiplies for ROWS rows of outputs, if the image lies in shared memory, WIDTH columns wide."""
-    ACC_ROW, COLUMN = TILES * 4, ROWS + R - 1
+    ACC_ROW, COLUMN = TILES * 4, ROWS + R - 1  # sums of a row of outputs; rows of the image that all of them need
 
     @inlined
     @unroll
     def multiply_rows(shared, near, far, a_frag, tap_frag, acc):
-        """Eight k: one image row after the other, with the taps of all filter rows that meet it."""
+        """Eight k: one image row h after the other, with the taps of all filter rows r: part of output row h - r."""
         for h in unrolled(COLUMN):
             a_frag[0] = shared[near + uint32(h * WIDTH)]
             a_frag[1] = shared[near + uint32(h * WIDTH + 8)]
@@ -125,7 +125,7 @@ def specialise(
         a_frag, tap_frag = cuda.local.array(4, float32), cuda.local.array(TAP_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
 
-        # locate: the block's image, filters and pixels
+        # locate: the block's image, its group of filters, its first pixel
         n, block = int64(cuda.blockIdx.x // BLOCKS), cuda.blockIdx.x % BLOCKS
         filters, block = block % GROUPS, block // GROUPS
         p0, q0 = block // BLOCKS_Q * HEIGHT, block % BLOCKS_Q * PIXELS
@@ -160,11 +160,12 @@ def specialise(
             round_image(shared)
             cuda.syncthreads()
 
-            # multiply
+            # multiply: PART_R rows of the filters at a time, whose taps of eight k fit in registers
             for part in range(PARTS):
                 corner_row = uint32((uint32(part * PART_R) + row) * uint32(WIDTH) + pixel)
                 taps = uint32(TAPS_AT + part * K_STEPS * TAP) + lane * uint32(VECTOR)
                 for k in range(K_STEPS):
+                    # where in the image the lane's pixel lies for its two k: `member`, and `member` + 4
                     near = uint32(offsets[uint32(k * MMA_K) + member] + corner_row)
                     far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
                     for quad in unrolled(QUADS):

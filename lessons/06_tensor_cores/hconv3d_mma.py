@@ -1,6 +1,7 @@
 """hconv3d_mma: lesson 05's implicit GEMM, multiplied as in hgemm_pipelined.
 
 Previous step: none
+Builds on: hgemm_pipelined
 New idea: the matrix unit does not mind where a tile came from. Rows of A are windows, found by lesson 05's table and
     masks; 16 bytes are eight channels of a tap. Rows of B are filters, along gemm_k: `ldmatrix` need not transpose.
 Loads per FMA: as in hgemm_pipelined; a copy costs an addition and an AND more.
@@ -36,7 +37,7 @@ PIECES, prepare = planning.PIECES, planning.prepare
 @lru_cache
 def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep):
     """Build the kernel, masks of WORDS words; `wide` promises channels in eights, on 16-byte boundaries."""
-    WARPS_N, THREADS, COPIED, STAGE = planning.layout(BLOCK_M, BLOCK_N, STAGES)
+    WARPS_N, THREADS, COPIED, STAGE = planning.layout(BLOCK_M, BLOCK_N, STAGES)  # copied are COPIED rows at a time
     LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
     PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
     MASKS, ENTRY = BLOCK_M * WORDS, 1 + WORDS  # words; an entry of the table: an offset and the bits it needs
@@ -83,7 +84,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
         m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
-        # locate: the warp, and the thread's piece of each row
+        # locate: the warp, and the thread's piece: eight gemm_k, of every COPIED-th row
         thread = uint32(cuda.threadIdx.x)
         warp, lane = thread // uint32(32), thread % uint32(32)
         warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
@@ -132,7 +133,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             write = read
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
             filt_from += BLOCK_K
-            read_entry(entry, table, gemm_k)  # of the pair after it: reading takes its time
+            read_entry(entry, table, gemm_k)  # for the pair that is copied next round: reading takes its time
 
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers

@@ -1,6 +1,7 @@
 """conv3d_tf32_im2col: hconv3d_im2col on float32 arrays, rounded to TF32 by the engine that copies them.
 
 Previous step: conv3d_implicit_gemm_precomputed
+Builds on: hconv3d_im2col
 New idea: hconv3d_im2col's kernel, with values of another kind. Of float32 the matrix unit reads 19 bits and cuts off
     the others, which doubles the error of rounding them. So the copy engine rounds: a tensor map may say that its
     values become TF32 on their way to shared memory. Neither x nor filt is rewritten.

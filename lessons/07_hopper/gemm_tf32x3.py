@@ -1,6 +1,7 @@
 """gemm_tf32x3: FP32 results from tensor cores: each value is split in two TF32 values, and three products are summed.
 
 Previous step: gemm_tuned
+Builds on: hgemm_tma_stores
 New idea: a float32 has 24 bits, a TF32 number 11. a = a_high + a_low keeps nearly all of them, and a @ b = a_low @
     b_high + a_high @ b_low + a_high @ b_high, but for a product that is 2**22 times smaller. The matrix unit cuts off
     where it adds, so each stage of 32 k is summed there from zero, small products first, and added to sums in

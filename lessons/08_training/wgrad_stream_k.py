@@ -19,27 +19,20 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
-from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import aligned, shared_array
-from lessons.toolkit.tiles import ceil_div
-from lessons.toolkit.unroll import inlined, unroll, unrolled
+from lessons.toolkit.unroll import unroll, unrolled
 
 minimal_filtering = importlib.import_module("lessons.08_training.wgrad_minimal_filtering")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 patches = importlib.import_module("lessons.08_training.helpers.patches")
+planning = importlib.import_module("lessons.08_training.helpers.stream_k_plan")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-PATCH, WINDOW, PRODUCTS = filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
-LEFT, HERE = minimal_filtering.LEFT, minimal_filtering.HERE
+PRODUCTS, LEFT, HERE = filtering.PRODUCTS, minimal_filtering.LEFT, minimal_filtering.HERE
 
 ALGORITHM = "F(2x2,3x3)"
 BLOCK_K = minimal_filtering.BLOCK_K
-LEAST_SHARE = 8  # iterations of a block: fewer do not pay for its start
-
-
-@inlined
-def segment_of(work, block, i):
-    """Row i of the block's work: the segment, its first row of xs and dys, m0 and n0, its iterations."""
-    return work[block, i, 0], work[block, i, 1], work[block, i, 2], work[block, i, 3], work[block, i, 4]
+plan, padded_patches, segment_of = planning.plan, planning.padded_patches, planning.segment_of
 
 
 @lru_cache
@@ -62,7 +55,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         source = xs, dys
         thread_m, thread_n = first_of_thread()
 
-        # locate: the block's first segment, and the next
+        # locate: the block's first segment; from then on first, m0 and n0 are of the one whose copies come next
         block, turn = cuda.blockIdx.x, uint32(1)
         segment, first, m0, n0, pairs = segment_of(work, block, 0)
         begin_at(here, first, m0, n0, source)
@@ -74,7 +67,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         begin(source, here, tiles, a_frag, b_frag)
 
         while pairs > 0:
-            # locate: where copies go on behind this segment; the one behind the next is read now: then nobody waits
+            # locate: copies go on with the next segment; the one behind it is read now, so that nobody waits for it
             begin_at(here, first, m0, n0, source)
             turn = uint32(turn + 1)
             _, first, m0, n0, pairs_behind = segment_of(work, block, turn)
@@ -92,63 +85,16 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
     return wgrad_stream_k, THREADS
 
 
-def cut(tiles, blocks):
-    """Who multiplies and adds what, for tiles given as (iterations, first row, m0, n0): work and first_segments.
-
-    work[b, i] is segment i of block b: its number, its first row of xs and dys, m0, n0, its iterations. Two of none
-    come last: the kernel reads that far ahead. Tile t has the segments first_segments[t] to first_segments[t + 1].
-    """
-    steps, first, m0, n0 = np.array(tiles).T
-    edges = np.cumsum([0, *steps])  # between tiles, and of shares
-    shares = np.arange(blocks + 1) * edges[-1] // blocks
-    begins = np.union1d(edges, shares)[:-1]
-    tile, block = (np.searchsorted(those, begins, "right") - 1 for those in (edges, shares))
-    first = first[tile] + (begins - edges[tile]) * BLOCK_K
-    rows = np.stack([np.arange(begins.size), first, m0[tile], n0[tile], np.diff([*begins, edges[-1]])], axis=1)
-    mine = [rows[block == one] for one in range(blocks)]
-    most = max(map(len, mine)) + 2
-    work = [np.concatenate([one, np.repeat(one[-1:] * (1, 1, 1, 1, 0), most - len(one), axis=0)]) for one in mine]
-    return np.array(work, np.uint32), np.searchsorted(begins, edges).astype(np.uint32)
-
-
-def padded_patches(N, P, Q):
-    """Rows of xs and dys for a product: its last iteration may read beyond the patches."""
-    return N * ceil_div(P, PATCH) * ceil_div(Q, PATCH) + BLOCK_K
-
-
-@lru_cache
-def plan(N, P, Q, K, C):
-    """The tile with which the GPU takes the least time, and its cut."""
-    rows, columns = ([ceil_div(extent, PATCH)] * (WINDOW - 1) + [extent // PATCH] for extent in (P, Q))
-    steps = [ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns]  # of a tile of each product
-
-    def iterations(tile):
-        return ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"]) * sum(steps)
-
-    def blocks(tile):
-        return min(tile["BLOCKS_PER_SM"] * multiprocessors(), ceil_div(iterations(tile), LEAST_SHARE))
-
-    fitting = minimal_filtering.fitting(K, C)
-    _, tile = min(fitting, key=lambda choice: iterations(choice[1]) / blocks(choice[1]) / choice[0])
-    tiles = [
-        (steps[product], product * padded_patches(N, P, Q), m0, n0)
-        for product in range(PRODUCTS)
-        for n0 in range(0, C, tile["BLOCK_N"])
-        for m0 in range(0, K, tile["BLOCK_M"])
-    ]
-    return tile, *cut(tiles, blocks(tile))
-
-
 def workspace(problem):
     """What becomes of x and dy, the sums, the tables; for layers that the kernel does not do, that of another."""
     p = problem
-    rows = padded_patches(p.N, p.P, p.Q)
+    padded = padded_patches(p.N, p.P, p.Q)
     tile, *tables = plan(p.N, p.P, p.Q, p.K, p.C)
     sums = int(tables[-1][-1]) * tile["BLOCK_M"] * tile["BLOCK_N"]
     fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM) and min(p.P, p.Q) > 1
-    if not fits or max(PRODUCTS * rows * max(p.C, p.K), sums) >= 2**32:  # 32-bit offsets reach that far
+    if not fits or max(PRODUCTS * padded * max(p.C, p.K), sums) >= 2**32:  # 32-bit offsets reach that far
         return *[None] * 5, minimal_filtering.workspace(problem)
-    shapes = (PRODUCTS, rows, p.C), (PRODUCTS, rows, p.K), sums
+    shapes = (PRODUCTS, padded, p.C), (PRODUCTS, padded, p.K), sums
     arrays = [cuda.device_array(shape, np.float32) for shape in shapes]
     return *arrays, *[cuda.to_device(table) for table in tables], None
 

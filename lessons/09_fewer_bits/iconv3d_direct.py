@@ -1,6 +1,7 @@
 """iconv3d_direct: the definition of 3D convolution on int8, one thread per output.
 
 Previous step: none
+Builds on: conv3d_direct
 New idea: conv3d_direct with other types. A product of two int8 has 16 bits, and their sum goes to int32: both values
     are widened first, as Numba would otherwise do in 64 bits.
 Loads per FMA: 2, both from global memory, of one byte each.

@@ -51,8 +51,9 @@ def test_shipped_steps_grow_from_what_readers_have_met_and_names_are_of_one_file
     steps = catalog.steps()
     varied = [step for step in catalog.everything() if step.experiment]
     for number, step in enumerate(steps):
-        met = [one.name for one in steps[:number] if one.ladder == step.ladder or one.lesson <= step.lesson]
-        assert step.builds_on in [None, *met], step.name
+        of_own = [one.name for one in steps[:number] if one.ladder == step.ladder]
+        of_others = [one.name for one in steps if one.ladder != step.ladder and one.lesson <= step.lesson]
+        assert step.builds_on in [None, *of_own, *of_others], step.name
     assert {one.predecessor for one in varied} <= {one.name for one in steps}
     names = [one.name for one in (*steps, *varied)]
     assert len(set(names)) == len(names)
@@ -181,6 +182,20 @@ def test_difference_leaves_out_what_the_new_step_imports_from_the_old():
     assert sum(line[0] in "+-" for line in lines) < 150
     lines = list(sources.difference(catalog.find("hgemm_tma"), catalog.find("hgemm_specialised")))
     assert "-     arrived = hopper.barrier_array(STAGES)" in lines  # of the kernel, which has the step's name
+    assert not any("tma.BLOCK_M" in line for line in lines)  # a name for what is in use as it is
+    lines = list(sources.difference(catalog.find("hgemm_pipelined"), catalog.find("igemm_mma")))
+    assert not any(line[2:].startswith(("multiplying = ", "def multiplying(")) for line in lines)
+    lines = list(sources.difference(catalog.find("hgemm_tma_stores"), catalog.find("hconv3d_im2col")))
+    assert any(line.startswith("- def hgemm_tma_stores(") for line in lines)  # the new kernel is in a function
+    fused, dispatch = catalog.find("conv2d_fused_unroll_gemm"), catalog.find("conv2d_layer_dispatch")
+    assert "- def copy_filters" not in "".join(sources.difference(fused, dispatch))  # in use through the candidates
+
+
+def test_a_step_is_mostly_new_if_most_of_its_lines_are():
+    for name, new in (("conv2d_register_tiled", True), ("gemm_warp_tiles", False)):
+        step = catalog.find(name)
+        lines = sources.difference(catalog.find(str(step.builds_on)), step)
+        assert sources.mostly_new(lines, step) == new
 
 
 # --- load ---
@@ -233,10 +248,10 @@ def test_other_constants_stand_before_what_is_derived_of_them(write):
 def test_helpers_are_found_through_each_other():
     found = sources.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
     assert [path.stem for path in found] == [
-        "grid", "layer_candidates", "memory", "minimal_filtering", "mma",
+        "grid", "layer_candidates", "layer_times", "memory", "minimal_filtering", "mma",
         "one_channel_pairs", "pasted", "ptx", "tiles", "unroll",
     ]  # fmt: skip
-    assert found[3].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
+    assert found[4].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
     assert sources.imported_helpers(catalog.find("conv2d_naive").path) == []
 
 

@@ -15,9 +15,9 @@ from common.trace.trace import Tracer
 
 
 @functools.cache
-def step():
-    """The step, imported by the tests that need it: writing its loops out takes a second."""
-    return importlib.import_module("lessons.08_training.wgrad_stream_k")
+def planning():
+    """The step's plan, imported by the tests that need it: writing the loops of steps out takes a second."""
+    return importlib.import_module("lessons.08_training.helpers.stream_k_plan")
 
 
 CARDS = [1, 20, 132]
@@ -31,30 +31,30 @@ LAYERS = [
 
 def patches_of(N, P, Q, product):
     """The definition: the last four products need a second row of dy, every fourth a second column."""
-    row, column = (number == step().WINDOW - 1 for number in divmod(product, step().WINDOW))
+    row, column = (number == planning().WINDOW - 1 for number in divmod(product, planning().WINDOW))
     return sum(p + row < P and q + column < Q for p in range(0, P, 2) for q in range(0, Q, 2)) * N
 
 
 def iterations(layer, tile):
     """In the order of the row: the row of xs and dys, m0 and n0 of each iteration, and the tile it belongs to."""
     N, P, Q, K, C = layer
-    stride = step().padded_patches(N, P, Q)
+    stride = planning().padded_patches(N, P, Q)
     places = [(m0, n0) for n0 in range(0, C, tile["BLOCK_N"]) for m0 in range(0, K, tile["BLOCK_M"])]
-    steps = [range(0, patches_of(N, P, Q, product), step().BLOCK_K) for product in range(step().PRODUCTS)]
+    steps = [range(0, patches_of(N, P, Q, product), planning().BLOCK_K) for product in range(planning().PRODUCTS)]
     all_of_them = [
         (product * stride + patch, m0, n0, product * len(places) + place)
-        for product in range(step().PRODUCTS)
+        for product in range(planning().PRODUCTS)
         for place, (m0, n0) in enumerate(places)
         for patch in steps[product]
     ]
-    return np.array(all_of_them), len(places) * step().PRODUCTS
+    return np.array(all_of_them), len(places) * planning().PRODUCTS
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("sms", CARDS)
 def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer):
-    monkeypatch.setattr(step(), "multiprocessors", lambda: sms)
-    chosen, work, first_segments = step().plan.__wrapped__(*layer)
+    monkeypatch.setattr(planning(), "multiprocessors", lambda: sms)
+    chosen, work, first_segments = planning().plan.__wrapped__(*layer)
     wanted, tiles = iterations(layer, chosen)
     work = work.astype(np.int64)
     counts = (work[..., 4] > 0).sum(1)
@@ -67,7 +67,7 @@ def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer)
 
     # one after another they are the row, each within a tile
     turn = np.concatenate([np.arange(count) for count in steps])
-    rows = np.repeat(first, steps) + turn * step().BLOCK_K
+    rows = np.repeat(first, steps) + turn * planning().BLOCK_K
     assert np.array_equal(np.column_stack([rows, np.repeat(m0, steps), np.repeat(n0, steps)]), wanted[:, :3])
     ends = np.cumsum(steps)
     tile = wanted[ends - steps, 3]
@@ -81,7 +81,7 @@ def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer)
 
 
 def test_the_rows_of_the_page_are_what_the_step_cuts():
-    work, first_segments = step().cut([(steps, 0, 0, 0) for steps in (8, 8, 8, 6, 6, 4)], 7)
+    work, first_segments = planning().cut([(steps, 0, 0, 0) for steps in (8, 8, 8, 6, 6, 4)], 7)
     tile_of = np.searchsorted(first_segments, work[..., 0], "right") - 1
     tiles, places = (
         np.repeat(one, work[..., 4].ravel()) for one in (tile_of.ravel(), np.arange(7).repeat(work.shape[1]))
