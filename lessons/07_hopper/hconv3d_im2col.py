@@ -165,6 +165,6 @@ def launch(x, prepared, y, geometry, **tile):
     filt, _ = prepared
     if not planning.describable(x, filt, y, geometry):
         return unaligned.launch(x, prepared, y, geometry)
-    if not tile and (few := few_filters.plan(y.shape, filt.shape, geometry)):
-        return few_filters.launch(x, filt, y, geometry, few)
+    if not tile and (few := few_filters.plan(FP16, y.shape, filt.shape, geometry)):
+        return few_filters.launch(x, filt, y, geometry, few, FP16)
     convolve(x, filt, y, geometry, **tile)

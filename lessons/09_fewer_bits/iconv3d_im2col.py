@@ -1,8 +1,8 @@
 """iconv3d_im2col: lesson 07's convolution on int8: four channels are a word.
 
 Previous step: iconv3d_direct
-New idea: hconv3d_im2col's kernel as it is, with values of another kind. What it copies are words of four channels;
-    what it multiplies are the bytes in them; what leaves are words again, one for each int32 sum.
+New idea: hconv3d_im2col's kernels as they are, with values of another kind. What they copy are words of four
+    channels; what they multiply are the bytes in them; what leaves are words again, one for each int32 sum.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads; a value is one byte.
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
     taps that reach more than 31 pixels, strides above 8), iconv3d_direct computes.
@@ -32,4 +32,7 @@ shipped = partial(im2col.shipped, kind=INT8)
 def launch(x, filt, y, geometry, **tile):
     if not im2col.planning.describable(x, filt, y, geometry):
         return direct.launch(x, filt, y, geometry)
-    im2col.convolve(x.view(np.int32), filt.view(np.int32), y, geometry, INT8, **tile)
+    x, filt = x.view(np.int32), filt.view(np.int32)
+    if not tile and (few := im2col.few_filters.plan(INT8, y.shape, filt.shape, geometry)):
+        return im2col.few_filters.launch(x, filt, y, geometry, few, INT8)
+    im2col.convolve(x, filt, y, geometry, INT8, **tile)

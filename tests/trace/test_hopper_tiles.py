@@ -77,11 +77,16 @@ FEW = (
     {"C": 72, "K": 40, "N": 6, "H": 6, "W": 21, "R": 2, "pad_w": 0, "dilation_w": 2, "stride_h": 2},
     {"H": 13, "W": 30, "R": 2, "S": 5, "pad_w": 2},
     {"H": 7, "W": 100, "S": 2, "pad_w": 3, "pad_h": 2, "dilation_h": 2},
+    # of int8: rows of 64 bytes, of 128 and of 32
+    {"ladder": "iconv3d", "C": 64, "K": 60, "H": 7, "W": 100, "S": 2, "pad_w": 3, "pad_h": 2, "dilation_h": 2},
+    {"ladder": "iconv3d", "C": 144, "K": 40, "H": 6, "W": 21, "R": 2, "pad_w": 0, "dilation_w": 2, "stride_h": 2},
+    {"ladder": "iconv3d", "C": 16, "K": 64, "H": 13, "W": 30, "R": 2, "S": 5, "pad_w": 2},
 )
 # each of them, and each order
 IN_ORDER = [(number, direction) for number in range(len(FEW)) for direction in ORDERS]
 FEW_TRIED = covering(IN_ORDER, lambda case: case[0], lambda case: case[1])
 few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
+KINDS = {"hconv3d": ("07_hopper", "hconv3d_im2col", "FP16"), "iconv3d": ("09_fewer_bits", "iconv3d_im2col", "INT8")}
 
 
 @pytest.fixture
@@ -97,18 +102,21 @@ def expected(problem):
 
 
 def planned(problem):
-    return few_filters.plan(problem.output_shape, problem.weight_shape, problem.geometry)
+    lesson, step, name = KINDS[problem.ladder]
+    kind = getattr(importlib.import_module(f"lessons.{lesson}.{step}"), name)
+    *taps, C = problem.weight_shape
+    return few_filters.plan(kind, problem.output_shape, (*taps, C // kind.packed), problem.geometry)
 
 
 @pytest.mark.usefixtures("one_multiprocessor")
 @pytest.mark.parametrize(("number", "direction"), FEW_TRIED)
 def test_few_filters_are_right(number, direction, traced):
-    changes = FEW[number]
-    problem = conv("hconv3d", **changes)
+    problem = conv(**{"ladder": "hconv3d"} | FEW[number])
     assert planned(problem)
     operands, right = expected(problem)
     traced.order = direction
-    got = launched(LESSON / "hconv3d_im2col.py", problem, operands)
+    lesson, step, _ = KINDS[problem.ladder]
+    got = launched(catalog.LESSONS / lesson / f"{step}.py", problem, operands)
     np.testing.assert_array_equal(got, right)
 
 
@@ -127,7 +135,8 @@ LEFT = "                    hopper.tma_wait_read(0)  # what lay here has left\n"
 
 FEW_WRONG = (
     ("s * X_TAP + k", "k"),  # each tap finds the pixels of the first
-    ("low + at + uint32(e * WARP_M)", "high + at + uint32(e * WARP_M)"),  # upper filters for lower ones
+    ("start = low ^ uint32(8 * half)", "start = low ^ uint32(8 - 8 * half)"),  # upper filters for lower ones
+    ("[start + second + at]", "[start + first + at]"),  # the second of two pixels in the first one's place
     ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
     ("                hopper.fence_async()\n", ""),
     ("                hopper.barrier_wait(yours, team, turn)  #", "                #"),

@@ -9,7 +9,8 @@ stay in shared memory; steps of one pixel along w; two taps or more.
 import importlib
 from functools import lru_cache
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, int32, uint32, uint64
+from numba.types import float16
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit, multiprocessors
@@ -23,9 +24,7 @@ LEAST_STAGES, MOST_STAGES = 3, 8  # that filters must leave; that are of use
 TEAMS = 2  # of a warpgroup each
 THREADS = (TEAMS + 1) * 128
 FEW, MANY = 56, 224  # registers of a producer's thread and of a team's
-MMA_M, MMA_K, MOST_N = 64, 16, 256  # what one instruction multiplies: filters, channels, and pixels at most
-BYTES = 2  # of a value
-ROW = 128 // BYTES  # values in a row of shared memory, at most: the 128 bytes that the widest swizzle takes
+MMA_M, MOST_N = 64, 256  # what one instruction multiplies: filters, and pixels at most
 WARP_M = 16  # filters of a warp
 MOST_PAD = 8  # along w: the walk may go 15 pixels beyond a row, up to 7 of them to the next multiple of 8
 MAPS = Maps()
@@ -37,18 +36,18 @@ def line_of(Q, S, DILATION):
     return multiple(Q + (S - 1) * DILATION, 8)
 
 
-def room(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
+def room(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     """STAGES that shared memory holds beside RESIDENT tiles of filters and the results of all warps."""
     loaded = LINES * line_of(Q, S, DILATION) + multiple((S - 1) * DILATION, 8)
-    left = SHARED // BYTES - RESIDENT * MMA_M * BLOCK_K - TEAMS * 4 * LINES * multiple(Q, 8) * WARP_M
+    left = SHARED // kind.BYTES - RESIDENT * MMA_M * BLOCK_K - TEAMS * 4 * LINES * multiple(Q, 8) * WARP_M
     return min(MOST_STAGES, left // (loaded * BLOCK_K))
 
 
-def plan(y_shape, filt_shape, geometry):
+def plan(kind, y_shape, filt_shape, geometry):
     """LINES rows of y in a tile, and the shape; None where the kernel cannot compute it, or a team would be idle."""
     N, O, P, Q, K = y_shape
     _, T, R, S, C = filt_shape
-    BLOCK_K = next(width for width in (ROW // 4, ROW // 2, ROW) if width >= C or width == ROW)
+    BLOCK_K = next(width for width in (kind.row // 4, kind.row // 2, kind.row) if width >= C or width == kind.row)
     shape = {
         "Q": Q, "S": S, "DILATION": geometry.dilation_w, "BLOCK_K": BLOCK_K,
         "RESIDENT": T * R * S * ceil_div(C, BLOCK_K),
@@ -56,7 +55,8 @@ def plan(y_shape, filt_shape, geometry):
     line = line_of(Q, S, geometry.dilation_w)
     if K > MMA_M or S == 1 or geometry.stride_w > 1 or geometry.pad_w > MOST_PAD:
         return None
-    fitting = (n for n in range(MOST_N // line, 0, -1) if room(n, **shape) >= LEAST_STAGES)
+    whole = [n for n in range(MOST_N // line, 0, -1) if n * line % kind.columns == 0]
+    fitting = (n for n in whole if room(kind, n, **shape) >= LEAST_STAGES)
     LINES = next(fitting, 0)
     return {"LINES": LINES, **shape} if LINES and LINES * multiprocessors() < N * O * P else None
 
@@ -83,15 +83,17 @@ def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
 
 
 @lru_cache
-def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
+def specialise(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     """The kernel, its bytes of shared memory, and the pixels that a stage loads."""
-    STAGES = room(LINES, Q, S, DILATION, BLOCK_K, RESIDENT)
+    BYTES, MMA_K, value, all_tiles, wgmma, _, _, _, sum_type, _ = kind
+    rounded = to_half if value is float16 else sum_type
+    STAGES = room(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT)
     LINE, KEPT = line_of(Q, S, DILATION), multiple(Q, 8)  # pixels of a row that are computed, and that leave
     MMA_N = LINES * LINE
     LOADED = MMA_N + (S - 1) * DILATION
     X_SIZE, F_SIZE = multiple(LOADED, 8) * BLOCK_K, MMA_M * BLOCK_K  # values of a tile
     STAYING = STAGES * X_SIZE  # where filters lie
-    LEAVING = STAYING + RESIDENT * F_SIZE  # where results lie, on their way
+    LEAVING = multiple(STAYING + RESIDENT * F_SIZE, 8 * WARP_M)  # where results lie, on their way, in such patterns
     SLAB = LINES * KEPT * WARP_M  # of a warp
     X_BYTES = BYTES * LOADED * BLOCK_K  # that arrive
     SHARED_BYTES = BYTES * (LEAVING + TEAMS * 4 * SLAB)
@@ -99,6 +101,8 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4  # as descriptors count
     X_TAP, F_TAP, X_STAGE = DILATION * BLOCK_K * BYTES >> 4, F_SIZE * BYTES >> 4, X_SIZE * BYTES >> 4
     ACC, QUADS = MMA_N // 2, MMA_N // 8
+    PIECE = 16 // BYTES  # results that the swizzle moves together, and how many such a row of a slab has
+    PIECES = WARP_M // PIECE
     stay = staying(STAYING, BYTES * RESIDENT * F_SIZE, MMA_M, BLOCK_K, S)
 
     @inlined
@@ -107,23 +111,26 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
         """The warp's filters of all pixels to tiles[own], pixels as rows, swizzled."""
         lane = uint32(cuda.threadIdx.x) % uint32(32)
         filt, pixel = lane // uint32(4), lane % uint32(4) * uint32(2)
-        half = pixel // uint32(4) * uint32(8)  # of a row: the swizzle
-        low = own + pixel * uint32(WARP_M) + half + filt
-        high = own + pixel * uint32(WARP_M) + (half ^ uint32(8)) + filt
+        late = filt // uint32(PIECE)  # pieces of words: half of the lanes begin with the other pixel, in other banks
+        piece = late ^ pixel // uint32(8 // PIECES) % uint32(PIECES)  # the swizzle
+        low = own + pixel * uint32(WARP_M) + piece * uint32(PIECE) + filt % uint32(PIECE)
+        first, second = late * uint32(WARP_M), (uint32(1) - late) * uint32(WARP_M)
         for j in unrolled(QUADS):
             if 8 * j % LINE < Q:  # eight pixels, one of which at least has an output
                 at = uint32((8 * j // LINE * KEPT + 8 * j % LINE) * WARP_M)
-                for e in range(2):
-                    tiles[low + at + uint32(e * WARP_M)] = to_half(acc[4 * j + e])
-                    tiles[high + at + uint32(e * WARP_M)] = to_half(acc[4 * j + e + 2])
+                for half in range(2):  # the lower eight filters, and the upper
+                    start = low ^ uint32(8 * half)
+                    near, far = rounded(acc[4 * j + 2 * half]), rounded(acc[4 * j + 2 * half + 1])
+                    tiles[start + first + at] = far if late else near
+                    tiles[start + second + at] = near if late else far
 
     @jit(THREADS)
     @unroll
     def hconv3d_few_filters(x_map, filt_map, y_map, lines, filters, outputs, geometry):
-        tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+        tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         stayed, yours = hopper.barrier_array(1), hopper.barrier_array(TEAMS)
-        acc = cuda.local.array(ACC, float32)
+        acc = cuda.local.array(ACC, sum_type)
         T, R, C = int32(filters[0]), int32(filters[1]), int32(filters[2])
         turns = (int32(lines) - int32(1)) // int32(LINES) + int32(1)
         steps = T * R * ((C - int32(1)) // int32(BLOCK_K) + int32(1))
@@ -178,7 +185,7 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
             for tile in range(first + int32(team) * blocks, turns, int32(TEAMS) * blocks):
                 for j in unrolled(QUADS):
                     for e in range(4):
-                        acc[4 * j + e] = float32(0.0)
+                        acc[4 * j + e] = sum_type(0)
                 hopper.barrier_wait(yours, team, turn)  # of `filled`, the phase after the next looks like the last
                 turn ^= uint32(1)
                 for step in range(steps):
@@ -192,7 +199,7 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
                     for s in unrolled(S):
                         for k in unrolled(K_STEPS):
                             at_f, at_x = f + uint64(s * F_TAP + k * STEP), x + uint64(s * X_TAP + k * STEP)
-                            hopper.wgmma_f16(acc, 0, tiles, at_f, at_x, MMA_N)
+                            wgmma(acc, 0, tiles, at_f, at_x, MMA_N)
                     hopper.wgmma_commit()
                     hopper.wgmma_wait(1)
                     if leads and step > 0:
@@ -223,11 +230,11 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     return hconv3d_few_filters, SHARED_BYTES, LOADED
 
 
-def launch(x, filt, y, geometry, tile):
-    """y = x convolved with filt, KTRSC; `tile` is that of plan."""
+def launch(x, filt, y, geometry, tile, kind):
+    """y = x convolved with filt, KTRSC; `tile` is that of plan for values of this kind."""
     N, O, P, Q, K = y.shape
     T, R, S, C = filt.shape[1:]
-    kernel, shared_bytes, loaded = specialise(**tile)
+    kernel, shared_bytes, loaded = specialise(kind, **tile)
     lower, upper, strides, _ = planning.corners(geometry, x.shape, y.shape, (T, R, S))
     upper[2] += line_of(Q, S, geometry.dilation_w) - Q  # whole rows
     x_map = MAPS.im2col(x, lower, upper, tile["BLOCK_K"], loaded, strides)

@@ -46,6 +46,11 @@ class Kind(NamedTuple):
         """Values in a row of shared memory, at most."""
         return ROW_BYTES // self.BYTES
 
+    @property
+    def columns(self):
+        """Columns of a product come in so many; of fewer bits, from 32 columns on, in twice as many."""
+        return 16 if self.packed > 1 else 8
+
 
 @lru_cache
 def plan(kind, GEMM_M, C, K, taps):
