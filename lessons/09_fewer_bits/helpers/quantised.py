@@ -50,6 +50,7 @@ def packed(acc, i, near, far):
 def leaving(BOXES):
     """Build the function by which a warp's 16 rows of sums leave as int8, as in hgemm_tma_stores: BOXES of 128
     columns to (m0 + row, n0), through slabs at tiles[own]."""
+    PENDING = 0 if BOXES % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
 
     @inlined
     @unroll
@@ -59,7 +60,7 @@ def leaving(BOXES):
         for box in unrolled(BOXES):
             slab = own + uint32(box % SLABS * SLAB)
             if lane == 0:
-                hopper.tma_wait_read(SLABS - 1)  # what lay here has left
+                hopper.tma_wait_read(PENDING)  # what lay here has left
             cuda.syncwarp()
             # of two times 8 columns a lane has two pairs: its neighbour completes one to a word, and gets the other
             for two in unrolled(ROW // 4):
