@@ -249,7 +249,7 @@ def in_words(step: str, found: Stage) -> list[str]:
     unseen = [one for one in outcomes if one.status == "unjudged" and not one.left_out and found.name == CHECK]
     for one in unseen[:1]:
         lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(one.message or '')}")
-    return lines + notes(outcomes)
+    return lines + (notes(outcomes) if found.name == CODE else [])  # which comes last of what compiles
 
 
 def notes(outcomes: list[Outcome]) -> list[str]:
