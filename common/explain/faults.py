@@ -186,13 +186,12 @@ def of_text(path: Path, fractions: bool) -> list[Fault]:
             found.append(fault("not-called", f"{cut(ast.unparse(alone.value))} is {why}", path, alone.lineno))
     for function in each(path, ast.FunctionDef):
         lines = [(ast.unparse(node), node.lineno) for node in ast.walk(function) if isinstance(node, ast.Assign)]
-        arguments = [one.arg for one in function.args.args]
-        operands = "|".join(arguments) or "none"
+        operands = "|".join(one.arg for one in function.args.args) or "none"
         kernel = any("jit" in ast.unparse(one) for one in function.decorator_list)
         for line, number in lines:
-            name = line.partition(" = ")[0]
-            if kernel and name in arguments and any(f" {name}.shape" in one for one, _ in lines):
-                text = f"from here on {name} is another value, and nothing is stored in the array"
+            renamed = re.match(rf"({operands}) = ", line) if kernel else None
+            if renamed and any(f" {renamed[1]}.shape" in one for one, _ in lines):
+                text = f"from here on {renamed[1]} is another value, and nothing is stored in the array"
                 found.append(fault("output-renamed", text, path, number))
             made = re.match(r"(\w+) = [\w.]*\b(?:shared|local)\.array\(.*, ([\w.=]*int(?:8|16|32|64))\)$", line)
             if made and fractions and any(re.match(rf"{made[1]}\[.*\] = .*\b(?:{operands})\[", x) for x, _ in lines):
