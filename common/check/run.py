@@ -289,8 +289,7 @@ def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
             unsought=next((str(one.message) for one in late), None), printed=printing.printed, prints=printing.prints,
         ))  # fmt: skip
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
-    # of what does not compile nothing else is worth knowing
-    return [outcome for outcome in ran if outcome.only_compiled] or ran or merged
+    return [outcome for outcome in ran if outcome.only_compiled] or ran or merged  # what does not compile, alone
 
 
 @functools.cache

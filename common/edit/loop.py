@@ -214,8 +214,7 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
         first += told or _wrapped(fault.what, "  ", width) * (outcome.status != "unusable")
         first += _pointer(fault, width)
     rest = [f"  {line}" for line in said if not (causes and line.startswith("unstable: "))]
-    lines += first + rest if causes else rest + first
-    return escape("\n".join(lines))
+    return escape("\n".join(lines + (first + rest if causes else rest + first)))
 
 
 def _pointer(fault: Fault, width: int = 100) -> list[str]:
@@ -254,9 +253,9 @@ def in_words(step: str, found: Stage) -> list[str]:
 
 def notes(outcomes: list[Outcome]) -> list[str]:
     """What is no mistake of a step that is right, and slow: one for each step, as lines to print."""
-    wrong = {outcome.step.name for outcome in outcomes if not outcome.fine}
     found = {one.step.name: one.faults[0] for one in outcomes if one.status == "right" and one.faults}
-    told = [(f"[yellow]{name} is right, but {one.what}[/]", one) for name, one in found.items() if name not in wrong]
+    found = {name: one for name, one in found.items() if all(o.fine for o in outcomes if o.step.name == name)}
+    told = [(f"[yellow]{name} is right, but {escape(one.what)}[/]", one) for name, one in found.items()]
     return [line for text, one in told for line in (text, *map(escape, _pointer(one)))]
 
 

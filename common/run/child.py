@@ -180,6 +180,5 @@ def failure(error: BaseException, path: Path) -> Result:
     # a CUDA context does not recover from a fault
     fatal = "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error)
     message = f"{type(error).__name__}{where}: {text}"
-    if not fault and line and not fatal:  # its line says more than none
-        explained = [faults.fault("uncaught", f"{type(error).__name__}: {text}", path, line)]
-    return Result(status="crashed", message=message, faults=explained, fatal=fatal)
+    placed = [faults.fault("uncaught", f"{type(error).__name__}: {text}", path, line)] if line and not fatal else []
+    return Result(status="crashed", message=message, faults=explained or placed, fatal=fatal)

@@ -89,6 +89,18 @@ def test_a_fault_is_told_with_what_to_look_at(tmp_path, capsys):
     assert "look at: the barriers: one must stand between these two lines" in said
 
 
+@pytest.mark.parametrize(("index", "said"), [("m, 0", False), ("n, m", True)], ids=["two broadcasts", "a column"])
+def test_only_a_request_that_takes_more_than_neighbours_do_is_not_coalesced(tmp_path, capsys, index, said):
+    program = tmp_path / "rows.py"
+    program.write_text(
+        "import numpy as np\nfrom numba import cuda\n\n@cuda.jit\ndef k(a, c):\n    n, m = cuda.grid(2)\n"
+        f"    c[m, n] = a[{index}]\n\nx = cuda.to_device(np.ones((16, 16), np.float32))\n"
+        "k[1, (16, 16)](x, cuda.device_array((16, 16), np.float32))\n"
+    )
+    assert cli.main(["run", str(program)]) == 0
+    assert ("not coalesced" in capsys.readouterr().out) == said
+
+
 def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
     program = tmp_path / "short.py"
     program.write_text(
