@@ -195,8 +195,7 @@ class _StepCheck:
             found = self.found[id(task)] = outcome(self.step, task, result, None, beside_gpu)
             wrong += not found.fine
             ends = isinstance(task, Compile) or found.status in ("timed_out", "unusable") or wrong >= self.enough
-            if ends and not found.fine:
-                self.failed = True
+            self.failed |= ends and not found.fine
             built = [self.found.get(id(one)) for one in self.tasks if isinstance(one, Compile)]
             if self.failed and (all(built) or any(one and not one.fine for one in built)):
                 self.given_up.set()  # whether it compiles is told, whatever a trace finds meanwhile

@@ -210,11 +210,12 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
     first = list[str]()  # a cause stands before what comes of it
     for fault in faults if outcome.status != "refused" else ():  # a refusal is no fault
         told = [f"  {line}" for line in said if fault.what in line]
-        said = [line for line in said if fault.what not in line]
         first += told or _wrapped(fault.what, "  ", width) * (outcome.status != "unusable")
+        said = [line for line in said if fault.what not in line]
         first += _pointer(fault, width)
     rest = [f"  {line}" for line in said if not (causes and line.startswith("unstable: "))]
-    return escape("\n".join(lines + (first + rest if causes else rest + first)))
+    named = any(line.startswith("modified_input") or "because the kernel" in line for line in said)
+    return escape("\n".join(lines + (first + rest if causes and not named else rest + first)))
 
 
 def _pointer(fault: Fault, width: int = 100) -> list[str]:

@@ -122,11 +122,15 @@ def test_a_barrier_that_is_not_called_stands_before_the_race(step):
     assert any("with no barrier between" in line for line in lines[3:])
 
 
-def test_where_there_is_no_cause_the_finding_stands_first(step):
-    edit(step, "range(K)", "range(K - 1)")
+@pytest.mark.parametrize(("old", "new", "first"), [
+    ("range(K)", "range(K - 1)", "wrong: .*the last term, k = K - 1, is left out"),
+    ("c[m, n] = acc", "c[m, n] += acc", "nan: .* because the kernel adds to what c held before: it must assign"),
+    ("acc += a[m, k]", "a[m, k] *= 2\n            acc += a[m, k]", "modified_input: .* elements of the input a"),
+])  # fmt: skip
+def test_a_finding_that_names_the_mistake_itself_stands_first(step, old, new, first):
+    edit(step, old, new)
     _, lines = seen(step)
-    assert lines[0].startswith("  wrong: ")
-    assert lines[0].endswith("(the last term, k = K - 1, is left out)")
+    assert re.match(f"  {first}", lines[0])
 
 
 def test_what_does_not_compile_is_told_before_what_the_tracer_made_of_it(step):
