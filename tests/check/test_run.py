@@ -1,6 +1,7 @@
 """How a check of a step runs: engine by engine, each with a module of its own, and no longer than it must."""
 
 import random
+import threading
 from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
@@ -406,6 +407,19 @@ def test_a_file_that_is_wrong_and_does_not_compile_is_compiled_to_the_end(write)
     path = write("gemm_shape.py", kernels.gemm("c[0, 0] = cuda.shared.array(c.shape[:1], float32)[0]"))
     (outcome,) = run.check_steps([NAIVE], True, file=path)
     assert (outcome.only_compiled, outcome.faults[0].kind) == (True, "shape-not-constant")
+
+
+def test_enough_that_is_wrong_starts_nothing_more_and_does_not_cut_off_the_compiler(monkeypatch):
+    check = run._StepCheck(NAIVE, True, None, None, enough=1)
+    check.lay_out(0, False, False, compiled=True)
+    built, traced = ([task for task in check.tasks if isinstance(task, kind)] for kind in (Compile, Check))
+    said = {Compile: StepResult(status="right"), Check: StepResult(status="wrong")}
+    monkeypatch.setattr(run.isolate, "run", lambda tasks, *_: ((task, said[type(task)]) for task in tasks))
+    check._run(traced[:1], threading.Event())
+    assert list(check.shared()) == []
+    assert not check.given_up.is_set()
+    check._run(built, threading.Event())
+    assert check.given_up.is_set()
 
 
 def test_a_right_step_that_computes_in_float64_is_right_and_told(write, capsys):
