@@ -144,7 +144,8 @@ class _StepCheck:
     tasks: list[Check | Compile] = field(default_factory=list)  # all, in the order in which they are told
     groups: deque[list[Any]] = field(default_factory=deque)  # what any process may take: compilations, traces
     running: list[Future[bool]] = field(default_factory=list)
-    given_up: threading.Event = field(default_factory=threading.Event)  # it does not compile, or enough is wrong
+    failed: bool = False  # it does not compile, or enough is wrong
+    given_up: threading.Event = field(default_factory=threading.Event)  # and what else is done is of no use
     found: dict[int, Outcome] = field(default_factory=dict)  # by the task's identity
 
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
@@ -182,7 +183,7 @@ class _StepCheck:
     def shared(self) -> Iterator[Check | Compile]:
         """Group by group, what no other process has taken."""
         with contextlib.suppress(IndexError):
-            while True:
+            while not self.failed:
                 yield from self.groups.popleft()
 
     def _run(self, tasks: Iterable[Any], stop: threading.Event) -> bool:
@@ -194,8 +195,10 @@ class _StepCheck:
             found = self.found[id(task)] = outcome(self.step, task, result, None, beside_gpu)
             wrong += not found.fine
             ends = isinstance(task, Compile) or found.status in ("timed_out", "unusable") or wrong >= self.enough
-            if ends and not found.fine:
-                self.given_up.set()
+            self.failed |= ends and not found.fine
+            built = [self.found.get(id(one)) for one in self.tasks if isinstance(one, Compile)]
+            if self.failed and (all(built) or any(one and not one.fine for one in built)):
+                self.given_up.set()  # whether it compiles is told, whatever a trace finds meanwhile
             unjudged += [] if found.only_compiled else [found.status == "unjudged"]
             if len(unjudged) >= ENOUGH_WRONG and all(unjudged):
                 self.groups.clear()
@@ -279,12 +282,13 @@ def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
         printing = max(mine, key=lambda one: (bool(one.prints), one.engine == "traced"))
         merged.append(replace(
             mine[0], seconds=sum(one.seconds or 0.0 for one in mine),
+            faults=mine[0].faults or (mine[-1].faults if mine[0].fine else ()),
             engines=list(dict.fromkeys(one.engine for one in mine if one.engine)),
             depth=next((one.depth for one in mine if asked and one.depth), None),
             unsought=next((str(one.message) for one in late), None), printed=printing.printed, prints=printing.prints,
         ))  # fmt: skip
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
-    return ran or merged
+    return [outcome for outcome in ran if outcome.only_compiled] or ran or merged  # what does not compile, alone
 
 
 @functools.cache

@@ -37,11 +37,6 @@ from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Tracer
 
 _LONGEST = 200  # characters of a line that a file prints
-# Mistakes that Python names when a kernel is traced.
-_OF_PYTHON = (
-    "allocates", "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name",
-    "unset-variable",
-)  # fmt: skip
 
 
 def ready() -> None:
@@ -49,6 +44,7 @@ def ready() -> None:
     capture.opt_in()
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
+    dispatcher.CUDADispatcher.__iter__ = None  # to unpack a kernel asks for no configuration
     call = dispatcher._LaunchConfiguration.__call__
     has = device.bounds(device.compute_capability())
 
@@ -124,11 +120,8 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
         verdict = _verdict(task, file, problem)
         found = file.tracer.faults() if file.tracer else []
     except TraceError as error:
-        # of what the tracer does not know there is no verdict but a GPU's; a mistake is told
-        mistake = isinstance(error, MistakeError)
-        cause = error if mistake else error.__cause__
-        fault = errors.of_error(cause, path) if cause else None
-        if fault and (mistake or fault.kind in _OF_PYTHON):
+        # of what the tracer does not know there is no verdict but a GPU's, or the compiler's; a mistake is told
+        if isinstance(error, MistakeError) and (fault := errors.of_error(error, path)):
             return StepResult(status="crashed", engine="traced", message=fault.what, faults=[fault])
         return StepResult(status="unjudged", engine="traced", message=str(error))
     again = file.before and not verdict.right and not found and task.depth != "large"

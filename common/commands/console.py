@@ -163,7 +163,7 @@ def print_checks(outcomes: list[Outcome], seed: int | None = None, file: Path | 
     if seed is not None:
         tell(f"[dim]random shapes and operands came from seed {seed}: --seed {seed} repeats them[/]")
     say().print(tables.checks(outcomes))
-    tell(*loop.printed(outcomes))
+    tell(*loop.printed(outcomes), *loop.notes(outcomes))
     print_complaints(outcomes)
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     for name, one in first.items():

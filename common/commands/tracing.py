@@ -15,7 +15,7 @@ from common.catalog import problems, store
 from common.catalog.catalog import Step
 from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
-from common.explain.faults import UNSOUND, cut
+from common.explain.faults import LOOK_AT, UNSOUND, cut
 from common.records import records
 from common.report import traces
 from common.run import isolate
@@ -123,6 +123,7 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
         notes += [f"{where}{note}." for note in kernel.notes]
         for fault in kernel.faults:
             told = {"file": kernel.file, "kernel": kernel.name, **to_builtins(fault), "name": UNSOUND[fault.kind]}
+            told["look_at"] = fault.look_at or LOOK_AT[fault.kind]
             faults.append((where + traces.fault_sentence(fault), told))
     notes += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     lines = [f"[dim]{escape(traces.summary(kernel))}[/]" for kernel in found.kernels]
@@ -130,7 +131,7 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
     for said, told in faults:
         lines.append(f"[bold red]{escape(said)}[/]")
         lines += [f"    {escape(told['code'])}"] * bool(told["code"])
-        lines += [f"    [dim]look at {escape(told['look_at'])}[/]"] * bool(told["look_at"])
+        lines += [f"    [dim]look at: {escape(told['look_at'])}[/]"] * bool(told["look_at"])
     lines += [f"[yellow]Not known to the tracer:[/] {escape(text)}" for text in unknown]
     status, code = "unknown", UNUSABLE
     if faults:

@@ -22,7 +22,7 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
 from common.edit import history
-from common.explain.faults import Fault, cut
+from common.explain.faults import CAUSES, Fault, cut
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.records import records
@@ -203,15 +203,19 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
     doing = ", compiled for" if outcome.only_compiled else " at"
     lines = [f"{outcome.step.name}{doing} {outcome.problem}{more}"]
-    faults, said = outcome.faults[:_SHOWN], outcome.reasons
+    causes = [fault for fault in outcome.faults if fault.kind in CAUSES]
+    faults, said = (causes or outcome.faults)[:_SHOWN], outcome.reasons
     if outcome.status == "crashed" and faults:  # its message gives way to the translation
         said = [f"{outcome.status}: {faults[0].what}"]
-    lines += [f"  {line}" for line in said]
+    first = list[str]()  # a cause stands before what comes of it
     for fault in faults if outcome.status != "refused" else ():  # a refusal is no fault
-        if outcome.status != "unusable" and not any(fault.what in line for line in said):
-            lines += _wrapped(fault.what, "  ", width)
-        lines += _pointer(fault, width)
-    return escape("\n".join(lines))
+        told = [f"  {line}" for line in said if fault.what in line]
+        first += told or _wrapped(fault.what, "  ", width) * (outcome.status != "unusable")
+        said = [line for line in said if fault.what not in line]
+        first += _pointer(fault, width)
+    rest = [f"  {line}" for line in said if not (causes and line.startswith("unstable: "))]
+    named = any(line.startswith("modified_input") or "because the kernel" in line for line in said)
+    return escape("\n".join(lines + (first + rest if causes and not named else rest + first)))
 
 
 def _pointer(fault: Fault, width: int = 100) -> list[str]:
@@ -245,10 +249,15 @@ def in_words(step: str, found: Stage) -> list[str]:
     unseen = [one for one in outcomes if one.status == "unjudged" and not one.left_out and found.name == CHECK]
     for one in unseen[:1]:
         lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(one.message or '')}")
-    warnings = [fault for outcome in outcomes if outcome.status == "right" for fault in outcome.faults]
-    for fault in warnings[:1]:
-        lines += [f"  [yellow]{escape(fault.what)}[/]", *(escape(line) for line in _pointer(fault))]
-    return lines
+    return lines + (notes(outcomes) if found.name == CODE else [])  # which comes last of what compiles
+
+
+def notes(outcomes: list[Outcome]) -> list[str]:
+    """What is no mistake of a step that is right, and slow: one for each step, as lines to print."""
+    found = {one.step.name: one.faults[0] for one in outcomes if one.status == "right" and one.faults}
+    found = {name: one for name, one in found.items() if all(o.fine for o in outcomes if o.step.name == name)}
+    told = [(f"[yellow]{name} is right, but {escape(one.what)}[/]", one) for name, one in found.items()]
+    return [line for text, one in told for line in (text, *map(escape, _pointer(one)))]
 
 
 def _first(outcomes: list[Outcome]) -> str:

@@ -51,7 +51,7 @@ def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Arr
         return f"most by a unit in {name}'s last place: the sums are {why}"
     with np.errstate(all="ignore"):
         text, spilt = _simplest(evidence, right.some(2 * _FEW))
-    place = where(problem, wrong)
+    place = where(problem, wrong) if wrong.mean() < _MOST else ""
     if not text:
         return place
     return f"{text}, {place}" if place and place not in text and spilt > 0.25 else text

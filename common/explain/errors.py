@@ -29,18 +29,19 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
     message = re.sub(r"0x[0-9a-f]+", lambda found: str(int(found[0], 16)), f"{type(error).__name__}: {error}")
     at = getattr(error, "line", None) or raised_at(error, path)
-    named = re.findall(rf'File "[^"]*{re.escape(path.name)}", line (\d+)', str(error))
     for kind, pattern, say in _ERRORS:
         found = re.search(pattern, message, re.DOTALL)
         said = found and (_Said(found.expand(say)) if isinstance(say, str) else say(found, path))
         if said:
-            line = said.line or (int(named[-1]) if named else at) or _usual_line(kind, path)
-            return fault(kind, said.what, path, line, said.look_at)
+            return fault(kind, said.what, path, said.line or at or _usual_line(kind, path), said.look_at)
     return None
 
 
 def raised_at(error: BaseException, path: Path) -> int | None:
-    """The file's line that the error came from, or that Numba was working on."""
+    """The file's line that the error names or came from, or that Numba was working on."""
+    file = re.escape(path.name)
+    for named in re.findall(rf'File "[^"]*{file}", line (\d+)|{file} \((\d+)\)', str(error))[-1:]:
+        return int("".join(named))
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if Path(frame.f_code.co_filename).name == path.name:
             return line
@@ -83,7 +84,7 @@ _IMPORTS = {"np": "import numpy as np", "math": "import math"} | {
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
+    close = [one for one in known if one.lower() == name.lower()] or difflib.get_close_matches(name, known, 1)
     return f". Did you mean {close[0]}?" if close else ""
 
 
@@ -114,10 +115,13 @@ def _plain_called(found: re.Match[str], path: Path) -> _Said:
 
 def _returned_nothing(found: re.Match[str], path: Path) -> _Said | None:
     places = {"prepare": "the weights' place in launch", "workspace": "the last place in launch"}
-    for function in _functions(path, *places):
-        if not any(isinstance(node, ast.Return) and node.value for node in ast.walk(function)):
-            text = f"{function.name} returns nothing, and what it returns takes {places[function.name]}"
-            return _Said(text, line=function.lineno)
+    for function in each(path, ast.FunctionDef):
+        name, inner = function.name, [one for one in function.body if isinstance(one, ast.FunctionDef)]
+        own = [node for one in function.body if one not in inner for node in ast.walk(one)]
+        if (name in places or inner) and not any(isinstance(node, ast.Return) and node.value for node in own):
+            missing = f": return {inner[-1].name} is missing at its end" if inner else ""
+            what = f", and what it returns takes {places[name]}" if name in places else missing
+            return _Said(f"{name} returns nothing{what}", line=function.lineno)
     return None
 
 
@@ -125,7 +129,9 @@ def _no_name(found: re.Match[str], _: Path) -> _Said:
     known: list[str] = []
     with suppress(Exception):
         known = dir(importlib.import_module(found["module"]))
-    return _Said(f"{found['module']} has no {found['name']}" + _did_you_mean(found["name"], known))
+    module, name = found["module"], found["name"]
+    lacks = f"{module} has no {name}{_did_you_mean(name, known)}"
+    return _Said(f"kernels have no {module}.{name}" if name in known else lacks)
 
 
 def _two_types(found: re.Match[str], path: Path) -> _Said:
@@ -157,6 +163,7 @@ def _plain_type(text: str) -> str:
     """Numba's name of a type as a reader would say it."""
     text = re.sub(r"Literal\[(\w+)\]\(([^)]*)\)", r"\1 \2", text)
     text = re.sub(r"array\((\w+), (\d)d, \w+\)", r"a \2D array of \1", text)
+    text = re.sub(r"^i(?=\d)", "int", {"double": "float64", "float": "float32"}.get(text, text))
     return " ".join(text.split())
 
 
@@ -168,7 +175,9 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("allocates", r"^MistakeError: line \d+: (np\.\w+ (?:makes|takes).*)", r"\1"),
     ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
      "the kernel writes to an array that it takes as a constant"),
-    ("in-kernel", r"^MistakeError: (.*)", r"\1"),
+    ("endless", r"^MistakeError: .*goes on for more than .* turns$|liveness info missing for vars: ",
+     "this loop has no end: what it tests never changes"),
+    ("in-kernel", r"^MistakeError: (?:line \d+: )?(.*)", r"\1"),
     ("ends-process", r"^(SystemExit|KeyboardInterrupt|GeneratorExit)", r"the file raises \1, which ends its process"),
     ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
     ("allocates", r"^ImportError: scipy [\d.]+\+ is required", _WHOLE_ARRAYS),
@@ -182,34 +191,45 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("no-decorator", r"Untyped global name '(\w+)':? Cannot determine Numba type of <class 'function'>",
      _plain_called),
     ("launch-form", r"^LaunchFormError: (.*)", r"\1"),
+    ("launch-form", r"^TypeError: unhashable type: 'list'", "a list stands where a tuple belongs: (x, y) for [x, y]"),
     ("launch-form", r"Kernel launch configuration was not specified",
      "a kernel is called without a grid and a block: it is started by kernel[grid, block](...)"),
     ("returns-nothing", r"'NoneType' object|NoneType|\(none, |TypeError: launch\(\) missing \d+ required",
      _returned_nothing),
     ("raises", r"^ValueError: *$", "a shape is refused without a reason"),
-    ("array-for-number", r"setting an array element with a sequence|a real number, not .View|"
-     r"only [\w-]+ arrays can be converted|"
+    ("array-for-number", r"setting an array element with a sequence|only [\w-]+ arrays can be converted|"
      r"setitem\(array\(\w+, \d+d, \w+\), [^\n]*, array\(\w+, \d+d, \w+\)\)",
      "an array is stored where one number belongs"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
     ("float-size", r"^TypeError: 'float' object cannot be interpreted as an integer",
      "a float stands where only a whole number is allowed"),
+    ("argument-count", r"Function\(<function (\w+)\.array [^\n]*\n[^\n]*\n[^\n]*>>> array\([^\n,]*\)\n",
+     r"cuda.\1.array takes a shape and a type, such as float32"),
     ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
+    ("unpacked", r"failed to unpack \w+\d", "there is one number to the right of =, and several names to its left"),
+    ("unsupported", r"Invalid use of array\(.*No type info available for Array",
+     "an array is called here: an element is read with square brackets, a[m, k] for a(m, k)"),
+    ("constant-written", r"STORE_GLOBAL", lambda _, path: _Said(
+        "the kernel sets a global name", line=next((one.lineno for one in each(path, ast.Global)), None))),
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),
     ("index-count", r"cannot index array\(\w+, (\d)d, \w+\) with (\d+) indices",
      r"an array with \1 axes is given \2 indices"),
-    ("endless", r"liveness info missing for vars: ", "a loop has no end: what it tests never changes"),
     ("two-types", r"Cannot unify (.*?) and (.*?) for '(\w+?)(?:\.\d+)?'", _two_types),
+    ("two-types", r"Storing (\w+) to ptr of (\w+) \('(\w+?)(?:\.\d+)?'\)", _two_types),
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
     ("unset-variable", r"(?:UnboundLocal|NotDefined)Error.*[Vv]ariable '(\w+?)(?:\.\d+)?'", _never_set),
-    ("allocates", r"_ol_array_allocate|operand type\(s\) for [^\n]*'View'", _WHOLE_ARRAYS),
+    ("unsupported", r"Function\(<class 'str'>\)", "a string is made here, and a kernel makes none: print(m, n)"),
+    ("unsupported", r"inline calls to locally defined closures", "a generator stands here, and a kernel has none"),
+    ("unsupported", r"exception_match", "a kernel catches no error, and an index beyond an array raises none"),
+    ("allocates", r"_ol_array_allocate|>>> i?(?:add|sub|mul|truediv)\([^\n]*array\(", _WHOLE_ARRAYS),
     ("allocates", rf"No implementation of function Function\(<[^>]*?\b({'|'.join(ARRAY_MAKERS)})\b",
      lambda found, _: _Said(array_made(found[1]))),
-    ("allocates", r"of type list\(|NRT required.*build_list", "a list is made here, and a kernel has none"),
+    ("allocates", r"of type list\(|>>> [^\n]*\blist\(|build_list", "a list is made here, and a kernel has none"),
     ("allocates", r"NRT required", "memory is allocated here, and a kernel cannot"),
     ("unsupported", r"^KeyError: <ufunc '(\w+)'>",
      r"Numba has no np.\1 for a kernel; math.\1, if there is one, takes a number"),
     ("unknown-attribute", r"AttributeError: .*'(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'", _no_name),
+    ("unknown-attribute", r"Unknown attribute '(?P<name>\w+)' of type \w+\(<module '(?P<module>[\w.]+)'", _no_name),
     ("unknown-attribute", r"Unknown attribute '(\w+)' of type ([^\n]*)", r"\2 has no attribute \1"),
     ("argument-count", r"Cannot bind 'args=.*?' to signature '\((.*?)\)' due to \"TypeError: (.*?)\"",
      r"a function with the parameters (\1) is called wrongly: \2"),

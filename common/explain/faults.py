@@ -20,12 +20,13 @@ LOOK_AT = {
     "TILE_SHAPE = (TILE, TILE + 1), and use that name: inside the call Numba computes nothing",
     "dtype": "the dtype: a Numba type such as float32, imported from numba",
     "float-index": "how the index is computed: / gives a float, // an integer",
+    "unpacked": "the right side: cuda.grid(1) gives one number, cuda.grid(2) two",
     "float-size": "the sizes on this line: 8 for 8.0, // for /; a block, a grid and a shape are whole numbers",
     "index-count": "the number of indices against the array's axes",
     "two-types": "the lines that set it: a variable has one type throughout a kernel",
     "unknown-name": "the spelling, and whether the name is set before this line or outside the kernel",
     "unset-variable": "the branches before this line: one of them does not set it",
-    "unknown-attribute": "the spelling",
+    "unknown-attribute": "the spelling, and whether kernels have it: they wait for each other by cuda.syncthreads()",
     "argument-count": "this call against the function's parameters",
     "unsupported": "kernels know numbers, arrays by element, loops, math and cuda: write it with these",
     "allocates": "a loop in its place, acc += a[m, k] * b[k, n], and cuda.local.array(SIZE, float32) for values that "
@@ -35,7 +36,7 @@ LOOK_AT = {
     "no-decorator": "the line above def: @cuda.jit makes a kernel, @cuda.jit(device=True) a function for kernels",
     "returns-nothing": "the return at the end of this function: launch gets what it returns",
     "array-for-number": "the number of indices: an element takes one number, and an array has an index for each axis",
-    "constant-written": "the array: what a kernel takes from its module is constant, arguments can be written",
+    "constant-written": "this name: what a kernel takes from its module is constant, arguments can be written",
     "raises": "this line: launch, prepare and workspace may refuse a shape; what a kernel raises, no GPU hears",
     "in-kernel": "the values that this line computes with, for this thread",
     "ends-process": "this line: a step file returns, and neither exits nor interrupts",
@@ -43,7 +44,8 @@ LOOK_AT = {
     "launch-limits": "what launch asks for: blocks, threads of a block (x times y times z), dynamic shared memory",
     "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
     "dynamic-overlap": "one cuda.shared.array(0, dtype), and slices of it: tiles[:SIZE] and tiles[SIZE:]",
-    "not-called": "the brackets: without () the line does nothing",
+    "not-called": "what is missing here: () calls, = stores; without either the line does nothing",
+    "output-renamed": "this line: c[m, n] = acc stores an element, c = acc makes c another name for acc",
     "whole-numbers": "the array's dtype: float32 holds what is stored in it",
     "stream": "the stream here: leave it out, of launches and of copies",
     "registers": "fewer threads per block, or fewer values that each thread keeps: the register tile",
@@ -57,8 +59,8 @@ LOOK_AT = {
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
     "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
-    "float64": "the literals: float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for "
-    "float16(0.0); integers that meet a float32; and device_array(shape, np.float32)",
+    "float64": "write float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for float16(0.0); "
+    "convert an integer that meets a float32; name the type in device_array(shape, np.float32)",
     "race": "the barriers: one must stand between these two lines, after what others read is written, and before it "
     "is overwritten; one may do both",
     "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, then a barrier, before this read",
@@ -109,6 +111,9 @@ UNSOUND = {
     "input-written": "store in an input",
     "dynamic-overlap": "shared arrays that overlap",
 }
+
+# What explains the rest: this, and what the text itself shows.
+CAUSES = UNSOUND | {"not-called": "idle line", "output-renamed": "array renamed", "whole-numbers": "whole numbers"}
 
 _RACE_OF_ENGINES = (
     "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
@@ -174,17 +179,22 @@ def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands:
 def of_text(path: Path, fractions: bool) -> list[Fault]:
     """Mistakes that stand in the text of a file that is not right; ``fractions``: do the operands have any?"""
     found = []
-    for node in each(path, ast.Expr):
-        barriers = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
-        if isinstance(node.value, ast.Attribute) and node.value.attr in barriers:
-            text = f"{ast.unparse(node.value)} is named here and not called: () is missing"
-            found.append(fault("not-called", text, path, node.lineno))
-    for function in each(path, ast.FunctionDef) if fractions else ():
+    for alone in each(path, ast.Expr):
+        if not isinstance(alone.value, ast.Call | ast.Constant):
+            named = isinstance(alone.value, ast.Attribute)
+            why = "named here and not called: () is missing" if named else "worked out here, and nothing comes of it"
+            found.append(fault("not-called", f"{cut(ast.unparse(alone.value))} is {why}", path, alone.lineno))
+    for function in each(path, ast.FunctionDef):
         lines = [(ast.unparse(node), node.lineno) for node in ast.walk(function) if isinstance(node, ast.Assign)]
         operands = "|".join(one.arg for one in function.args.args) or "none"
+        kernel = any("jit" in ast.unparse(one) for one in function.decorator_list)
         for line, number in lines:
+            renamed = re.match(rf"({operands}) = ", line) if kernel else None
+            if renamed and any(f" {renamed[1]}.shape" in one for one, _ in lines):
+                text = f"from here on {renamed[1]} is another value, and nothing is stored in the array"
+                found.append(fault("output-renamed", text, path, number))
             made = re.match(r"(\w+) = [\w.]*\b(?:shared|local)\.array\(.*, ([\w.=]*int(?:8|16|32|64))\)$", line)
-            if made and any(re.match(rf"{made[1]}\[.*\] = .*\b(?:{operands})\[", one) for one, _ in lines):
+            if made and fractions and any(re.match(rf"{made[1]}\[.*\] = .*\b(?:{operands})\[", x) for x, _ in lines):
                 text = f"{made[1]} holds {made[2]}: what is stored in it loses its fraction"
                 found.append(fault("whole-numbers", text, path, number))
     return found
@@ -199,7 +209,8 @@ def of_float64(path: Path) -> Fault:
     wrapped = {id(inner) for call in cast for inner in ast.walk(call)}
     floats = [one for one in nodes if type(getattr(one, "value", None)) is float and id(one) not in wrapped]
     added = {getattr(node.target, "id", "") for node in each(path, ast.AugAssign)}
-    whole = [node for node in each(path, ast.Assign) if type(getattr(node.value, "value", None)) is int]
+    other = r"-?\d+$|[\w.]*(int\d*|float64)\("  # a number of another type
+    whole = [node for node in each(path, ast.Assign) if re.match(other, ast.unparse(node.value))]
     sums = [node for node in whole if added & {getattr(one, "id", "") for one in node.targets}]
     made = [call for call in calls if called(call) == "device_array"]
     untyped = [call for call in made if not re.search(r"dtype|np\.", ast.unparse(call))]
@@ -213,7 +224,8 @@ def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the k
     loops = [one for one in each(path, ast.While, ast.For) if line and one.lineno <= line <= (one.end_lineno or 0)]
     whiles = [one for one in loops if isinstance(one, ast.While)]
     loop = max((one.lineno for one in whiles or loops), default=None)
-    return fault("endless", f"{what} was still running after {seconds:.0f} s", path, loop or line)
+    look_at = "" if whiles or not loops else "how much one thread does here: the work of all, or its own share?"
+    return fault("endless", f"{what} was not done after {seconds:.0f} s", path, loop or line, look_at)
 
 
 def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: str = "") -> Fault:

@@ -28,7 +28,7 @@ from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
-from common.explain.faults import UNSOUND, cut
+from common.explain.faults import CAUSES, cut
 from common.grade import reading
 from common.grade.tasks import READS, Count, Counted, known
 from common.records import records
@@ -250,18 +250,20 @@ def _findings(task: Task[Any], result: Counted | StepResult) -> list[Finding]:
     """Reasons not to pass, with the shape: what is unsound first, as it may be the cause of the rest."""
     if result.status == "right":
         return []
-    unsound = [fault for fault in result.faults if fault.kind in UNSOUND]
-    found = [Finding("unsound", f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}") for one in unsound]
+    unsound = [fault for fault in result.faults if fault.kind in CAUSES]
+    found = [Finding("unsound", f"{CAUSES[one.kind]}: {one.what}; look at: {one.look_at}") for one in unsound]
     told = {"unsound"} if unsound else set()
     told |= FOLLOWING if any(fault.kind == "deadlock" for fault in unsound) else set()
     found += [one for one in result.findings if one.kind not in told]
     if not found:
-        text = str(result.message)
+        text, looks = str(result.message), ""
+        for one in result.faults[:1]:
+            text = one.what if result.status == "crashed" else text
+            looks = f"; line {one.line}: {one.code}" * (one.line is not None) + f"; look at: {one.look_at}"
         if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
             text = f"it does not compile for a GPU: {text}"
         elif result.status == "unjudged":
             text = f"cannot be judged here: {text.removeprefix('cannot be judged here: ')}"
-        looks = "".join(f"; look at: {fault.look_at}" for fault in result.faults[:1] if fault.look_at)
         found = [Finding(result.status, text + looks)]
     if not isinstance(task, messages.Check | messages.Time) or result.status == "unusable":
         return found

@@ -267,7 +267,10 @@ def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
         (Path(kernel.file).name, one)
         for kernel in kernels
         for one in kernel.accesses
-        if one.space in _WASTED and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
+        if one.space in _WASTED
+        and one.op != "atomic"
+        and one.moved > _DEAR * max(one.ideal, 1)
+        and (one.space == "shared" or one.per_request > one.bits / 8)  # more than what a warp's neighbours take
     ]
     lines = []
     for file, one in sorted(found, key=lambda each: each[1].ideal - each[1].moved)[:_TOLD]:

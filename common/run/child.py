@@ -165,7 +165,7 @@ def failure(error: BaseException, path: Path) -> Result:
     text = " ".join(str(error).split())
     # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
     text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
-    text = faults.cut(re.sub(r" (?:There are \d+ candidate implementations:|During: ).*", "", text), 600)
+    text = faults.cut(re.sub(r" (?:There are \d+ candidate implementations:|During: |File \").*", "", text), 600)
     explained = [fault] if fault else []
     if isinstance(error, SyntaxError | catalog.CatalogError):
         message = fault.what if fault and isinstance(error, SyntaxError) else text
@@ -174,9 +174,11 @@ def failure(error: BaseException, path: Path) -> Result:
     own = [frame.line or "" for frame in frames[-1:] if Path(frame.filename).name == path.name]
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
     if isinstance(error, ValueError) and "raise ValueError" in "".join(own) and text:
-        return Result(status="refused", message=text, faults=[faults.fault("refused", text, path, line)])
+        look_at = "the constants at the file's top, against this condition" * (frames[-1].name == "<module>")
+        return Result(status="refused", message=text, faults=[faults.fault("refused", text, path, line, look_at)])
     where = f" at {path.name}:{line}" if line else ""
     # a CUDA context does not recover from a fault
     fatal = "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error)
     message = f"{type(error).__name__}{where}: {text}"
-    return Result(status="crashed", message=message, faults=explained, fatal=fatal)
+    placed = [faults.fault("uncaught", f"{type(error).__name__}: {text}", path, line)] if line and not fatal else []
+    return Result(status="crashed", message=message, faults=explained or placed, fatal=fatal)

@@ -100,12 +100,11 @@ class Watch:
             return None
         if not late or (stage != KERNEL and line is None):
             return _unjudged(stage, f"was not done after {self._own if late else self._all:.0f} s", self._all)
-        what, skipped = "the kernel", ", or a barrier that some threads skip"
-        if stage == IMPORTS:
-            what, skipped = "the import", ""
+        what = "the import" if stage == IMPORTS else "the kernel"
+        or_else = "too much work" if self._traced else "a barrier that some threads skip"
         fault = faults.of_time_out(self._seconds, self._path, line, what)
         where = f"; it was in {self._path.name}:{fault.line}: {fault.code}" if line else ""
-        message = f"{what} was not done after {self._seconds:.0f} s: an endless loop{skipped}?{where}"
+        message = f"{fault.what}: an endless loop{f', or {or_else}' * (stage != IMPORTS)}?{where}"
         return Result(status="timed_out", message=message, faults=[fault], fatal=True, seconds=round(self._all, 3))
 
     def _stage(self) -> tuple[str, int | None]:

@@ -45,8 +45,6 @@ _ASTRAY = 2_000  # branches after the read of an integer that nothing has writte
 
 
 class Executor(State):
-    ends_loops = False  # is a loop without an end a fault, or does it go on until time is up
-
     def __init__(self, launch: Launch, ledger: Ledger) -> None:
         function: Code = launch.function
         super().__init__(getattr(function, "home", function.__code__.co_filename))
@@ -210,8 +208,6 @@ class Executor(State):
         yield from itertools.repeat(None, _UNCHANGED_TURNS)
         if reads:
             raise self.unknown(line, WAITS)
-        if not self.ends_loops:
-            yield from itertools.repeat(None)
         self.fault("no-end", line, "", "nothing changes that its condition asks for")
         raise self.error(line, f"the loop goes on for more than {_UNCHANGED_TURNS:,} turns")
 

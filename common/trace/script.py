@@ -33,7 +33,6 @@ from common.machine_code.capture import replaced
 from common.run import stages
 from common.run.messages import Status
 from common.trace import host
-from common.trace.executor import Executor
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
@@ -80,7 +79,6 @@ class Program:
             replaced(
                 DeviceArray, said=self.notes, __cuda_ndarray__=True, __cuda_array_interface__=property(host.interface)
             ),
-            replaced(Executor, ends_loops=True),
             replaced(dispatcher, get_context=lambda *_: gpu), replaced(api, current_context=lambda *_: gpu),
             replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
             replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=host.remembered),

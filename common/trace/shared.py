@@ -342,5 +342,5 @@ def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int
 
 def constant_memory(state: State, line: int, array: Any) -> View:
     if type(array) is not View or not isinstance(array.storage, Constant):
-        raise state.error(line, "const.array_like takes an array that stands outside the kernel")
+        raise state.error(line, "const.array_like takes a NumPy array that stands outside the kernel")
     return array

@@ -278,7 +278,8 @@ class Translator(Expressions):
 
 
 def _reads(test: ast.expr) -> bool:
-    return any(isinstance(one, ast.Subscript | ast.Call) for one in ast.walk(test))
+    found = (one for one in ast.walk(test) if isinstance(one, ast.Subscript | ast.Call))
+    return any(getattr(getattr(one, "value", None), "attr", "") != "shape" for one in found)
 
 
 def _leaving(node: ast.While) -> list[ast.expr]:

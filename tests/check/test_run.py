@@ -1,6 +1,7 @@
 """How a check of a step runs: engine by engine, each with a module of its own, and no longer than it must."""
 
 import random
+import threading
 from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
@@ -393,6 +394,45 @@ def test_a_shape_that_a_step_was_only_compiled_for_is_not_called_right():
     compiled = Outcome(step=NAIVE, problem=other, status="right", only_compiled=True)
     assert [one.problem for one in run.agreed([compiled, wrong])] == [FIRST]
     assert [one.problem for one in run.agreed([compiled])] == [other]
+
+
+def test_of_what_does_not_compile_nothing_else_is_told():
+    other = problems.RAGGED["gemm"][0]
+    failed = Outcome(step=NAIVE, problem=FIRST, status="crashed", only_compiled=True)
+    traced = [Outcome(step=NAIVE, problem=other, status=status, engine="traced") for status in ("unjudged", "right")]
+    assert [one.status for one in run.agreed([failed, *traced])] == ["crashed"]
+
+
+def test_a_file_that_is_wrong_and_does_not_compile_is_compiled_to_the_end(write):
+    path = write("gemm_shape.py", kernels.gemm("c[0, 0] = cuda.shared.array(c.shape[:1], float32)[0]"))
+    (outcome,) = run.check_steps([NAIVE], True, file=path)
+    assert (outcome.only_compiled, outcome.faults[0].kind) == (True, "shape-not-constant")
+
+
+def test_enough_that_is_wrong_starts_nothing_more_and_does_not_cut_off_the_compiler(monkeypatch):
+    check = run._StepCheck(NAIVE, True, None, None, enough=1)
+    check.lay_out(0, False, False, compiled=True)
+    built, traced = ([task for task in check.tasks if isinstance(task, kind)] for kind in (Compile, Check))
+    said = {Compile: StepResult(status="right"), Check: StepResult(status="wrong")}
+    monkeypatch.setattr(run.isolate, "run", lambda tasks, *_: ((task, said[type(task)]) for task in tasks))
+    check._run(traced[:1], threading.Event())
+    assert list(check.shared()) == []
+    assert not check.given_up.is_set()
+    check._run(built, threading.Event())
+    assert check.given_up.is_set()
+
+
+def test_a_right_step_that_computes_in_float64_is_right_and_told(write, capsys):
+    path = write("gemm_wide.py", NAIVE.path.read_text().replace("acc = float32(0.0)", "acc = 0"))
+    outcomes = list(run.check_steps([NAIVE], True, FIRST, path))
+    assert console.exit_code(outcomes, asked=True) == RIGHT
+    console.print_checks(outcomes)
+    said = capsys.readouterr().out
+    assert "gemm_naive is right, but the compiled kernel computes in float64" in said
+    line = path.read_text().splitlines().index("        acc = 0") + 1
+    assert f"line {line}: acc = 0" in said
+    wrong = Outcome(step=NAIVE, problem=problems.RAGGED["gemm"][0], status="wrong")
+    assert loop.notes([*outcomes, wrong]) == []
 
 
 def test_the_edit_loop_does_not_call_it_sound():

@@ -94,6 +94,45 @@ def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step):
     assert "look at: this index and its guard" in said
 
 
+def seen(step, **changes):
+    """What is said of an edited step at the first shape, and its outcome."""
+    small = problems.FIRST["gemm"]
+    task = run.placed(plan.case(small, "traced", "usual"), step, None)
+    ((_, result),) = isolate.run([task], True, 60.0)
+    outcome = run.outcome(step, task, result, None)
+    return outcome, loop.complaint(outcome).replace("\\[", "[").splitlines()[1:]
+
+
+def test_a_cause_stands_before_what_comes_of_it(step):
+    edit(step, "c[m, n] = acc", "c[0, 0] = acc")
+    outcome, lines = seen(step)
+    assert [finding.kind for finding in outcome.findings] == ["unstable", "unwritten", "wrong"]
+    said = "\n".join(lines)
+    places = [said.index(text) for text in ("at once in line", "look at: ", "unwritten: ", "wrong: ")]
+    assert places == sorted(places)
+    assert "unstable: " not in said  # what is unstable is the race, which stands above
+    assert said.count("look at: ") == 1
+
+
+def test_a_barrier_that_is_not_called_stands_before_the_race(step):
+    tiled = catalog.find("gemm_shared_tile").path.read_text()
+    step.path.write_text(tiled.replace("cuda.syncthreads()  # nobody reads", "cuda.syncthreads  # nobody reads"))
+    _, lines = seen(step)
+    assert lines[0] == "  cuda.syncthreads is named here and not called: () is missing"
+    assert any("with no barrier between" in line for line in lines[3:])
+
+
+@pytest.mark.parametrize(("old", "new", "first"), [
+    ("range(K)", "range(K - 1)", "wrong: .*the last term, k = K - 1, is left out"),
+    ("c[m, n] = acc", "c[m, n] += acc", "nan: .* because the kernel adds to what c held before: it must assign"),
+    ("acc += a[m, k]", "a[m, k] *= 2\n            acc += a[m, k]", "modified_input: .* elements of the input a"),
+])  # fmt: skip
+def test_a_finding_that_names_the_mistake_itself_stands_first(step, old, new, first):
+    edit(step, old, new)
+    _, lines = seen(step)
+    assert re.match(f"  {first}", lines[0])
+
+
 def test_what_does_not_compile_is_told_before_what_the_tracer_made_of_it(step):
     edit(step, "acc = float32(0.0)", "acc = cuda.shared.array((c.shape[0], 2), float32)[7, 1]")
     (stage,) = loop.Run(step, "gemm-2048", without_gpu=True).stages()

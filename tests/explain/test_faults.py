@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
 ENDLESS_SECONDS = 1.0
-COUNT = 62  # so that none goes missing unnoticed
+COUNT = 78  # so that none goes missing unnoticed
 
 
 @dataclass(frozen=True)
@@ -251,10 +251,46 @@ def test_a_float64_that_a_float16_is_made_of_is_found(write, zero, line):
     assert (found.line, "float16(float32(0.0))" in found.look_at) == (line, True)
 
 
+@pytest.mark.parametrize("start", ["0", "0.0", "int32(0)", "np.float64(0)"])
+def test_a_sum_that_starts_as_another_number_is_the_line_of_a_float64(write, start):
+    path = write(
+        "gemm_x.py", f"def k(a, b, c):\n    one = float32(1.0)\n    acc = {start}\n    acc += a[0, 0] * one\n"
+    )
+    assert faults.of_float64(path).line == 3
+
+
+def test_what_nobody_explains_has_its_line_at_least(write):
+    path = write("gemm_x.py", "class Odd(Exception):\n    pass\n\nraise Odd('x > y')\n")
+    with pytest.raises(Exception, match="x > y") as raised:
+        catalog.load(path, "gemm")
+    (fault,) = child.failure(raised.value, path).faults
+    assert (fault.kind, fault.line, fault.what) == ("uncaught", 4, "Odd: x > y")
+
+
+def test_constants_that_a_file_refuses_are_what_to_look_at(write):
+    path = write("gemm_x.py", "TILE = 3\nif TILE % 2:\n    raise ValueError(f'{TILE=} must be even')\n")
+    with pytest.raises(ValueError, match="even") as raised:
+        catalog.load(path, "gemm")
+    told = child.failure(raised.value, path)
+    assert (told.status, told.faults[0].line) == ("refused", 3)
+    assert told.faults[0].look_at == "the constants at the file's top, against this condition"
+
+
+def test_a_function_that_builds_a_kernel_and_forgets_it_is_named(write):
+    path = write(
+        "gemm_x.py",
+        "def build(n):\n    def kernel(c):\n        return 1\n\ndef launch(a, b, c):\n    build(1)[1, 1](c)\n",
+    )
+    fault = errors.of_error(TypeError("'NoneType' object is not subscriptable"), path)
+    assert (fault.kind, fault.line) == ("returns-nothing", 1)
+    assert fault.what == "build returns nothing: return kernel is missing at its end"
+
+
 def test_a_loop_that_may_have_no_end_is_the_while_around(write):
     path = write("gemm_x.py", "while True:\n    for i in range(3):\n        pass\nfor i in range(3):\n    pass\n")
-    assert faults.of_time_out(3.0, path, 3).line == 1
-    assert faults.of_time_out(3.0, path, 5).line == 4
+    endless, long = faults.of_time_out(3.0, path, 3), faults.of_time_out(3.0, path, 5)
+    assert (endless.line, endless.look_at) == (1, faults.LOOK_AT["endless"])
+    assert (long.line, long.look_at) == (4, "how much one thread does here: the work of all, or its own share?")
 
 
 # --- on a GPU ---

@@ -53,10 +53,11 @@ def test_what_the_harness_does_too_long_is_named_and_accuses_nobody(after, stage
     assert at == pytest.approx(LIMIT, abs=1.0)
 
 
-def test_a_kernel_that_ran_too_long_is_suspected(after):
-    result, at = after("kernel")
+@pytest.mark.parametrize(("gpu", "why"), [(True, "a barrier that some threads skip"), (False, "too much work")])
+def test_a_kernel_that_ran_too_long_is_suspected(after, gpu, why):
+    result, at = after("kernel", gpu=gpu)
     assert result.status == "timed_out"
-    assert "the kernel was not done after 6 s: an endless loop, or a barrier" in result.message
+    assert result.message == f"the kernel was not done after 6 s: an endless loop, or {why}?"
     assert at == pytest.approx(LIMIT, abs=1.0)
 
 

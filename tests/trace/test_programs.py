@@ -76,6 +76,31 @@ def test_what_is_not_python_is_the_programs_fault(write, capsys):
     assert [(one.kind, one.line) for one in found.others] == [("uncaught", 2)]
 
 
+def test_a_fault_is_told_with_what_to_look_at(tmp_path, capsys):
+    program = tmp_path / "race.py"
+    program.write_text(
+        "import numpy as np\nfrom numba import cuda, float32\n\n@cuda.jit\ndef k(a):\n"
+        "    t = cuda.shared.array(32, float32)\n    i = cuda.threadIdx.x\n    t[i] = a[i]\n    a[i] = t[31 - i]\n\n"
+        "k[1, 32](cuda.to_device(np.ones(32, np.float32)))\n"
+    )
+    assert cli.main(["run", str(program)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "with no barrier between" in said
+    assert "look at: the barriers: one must stand between these two lines" in said
+
+
+@pytest.mark.parametrize(("index", "said"), [("m, 0", False), ("n, m", True)], ids=["two broadcasts", "a column"])
+def test_only_a_request_that_takes_more_than_neighbours_do_is_not_coalesced(tmp_path, capsys, index, said):
+    program = tmp_path / "rows.py"
+    program.write_text(
+        "import numpy as np\nfrom numba import cuda\n\n@cuda.jit\ndef k(a, c):\n    n, m = cuda.grid(2)\n"
+        f"    c[m, n] = a[{index}]\n\nx = cuda.to_device(np.ones((16, 16), np.float32))\n"
+        "k[1, (16, 16)](x, cuda.device_array((16, 16), np.float32))\n"
+    )
+    assert cli.main(["run", str(program)]) == 0
+    assert ("not coalesced" in capsys.readouterr().out) == said
+
+
 def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
     program = tmp_path / "short.py"
     program.write_text(
