@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -297,11 +297,12 @@ class Executor(State):
         if type(array) is not View:
             if not isinstance(index, np.ndarray):
                 return array[index]
-            wrong = self.mask.bits & ((index < -len(array)) | (index >= len(array)))
+            beyond = (index < -len(array)) | (index >= len(array))
+            wrong = self.mask.bits & beyond
             if wrong.any():
                 self.fault("outside", line, "", f"a tuple of {len(array)} is read at {index[wrong][0]}", wrong)
             rows = np.stack([np.broadcast_to(value, index.shape) for value in array])
-            return rows[np.where(wrong, 0, index), np.arange(len(index))]
+            return rows[np.where(beyond, 0, index), np.arange(len(index))]
         return array.load(self, index, line)
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
@@ -310,6 +311,16 @@ class Executor(State):
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         array.store(self, index, value, line)
+
+    def copy_within(self, array: Any, to: Any, source: Any, line: int) -> None:
+        """``array[to] = array[source]``: a lane for which both are one element changes nothing, whoever reads it."""
+        value, mask = self.load(array, source, line), self.mask
+        sides = [one if type(one) is tuple else (one,) for one in (to, source)]
+        if type(array) is View is not type(value) and len(sides[0]) == len(sides[1]):
+            self.mask = self.part(values.logical_not(reduce(values.logical_and, map(operator.eq, *sides), True)))
+        if self.mask is not self.none:
+            self.store(array, to, value, line)
+        self.mask = mask
 
     def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
         if self.tainted is not None:

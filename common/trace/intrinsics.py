@@ -284,6 +284,22 @@ def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
     return (np.asarray(a, np.float64) * b + np.asarray(c, np.float64)).astype(kind)[()]
 
 
+def element_by_element(state: State, line: int, *given: Any, function: Code, inputs: int) -> Any:
+    """One of NumPy's functions: of numbers, or of arrays into another one, to whose shape they are broadcast."""
+    if not any(type(one) is View for one in given):
+        return function(*given)
+    if len(given) != inputs + 1:
+        raise state.unknown(line, "a function of arrays that makes an array is not traced")
+    out: View = given[inputs]
+    for at in np.ndindex(*out.shape):
+        parts = []
+        for one in given[:inputs]:
+            own = zip(at[out.ndim - one.ndim :], one.shape, strict=True) if type(one) is View else ()
+            parts.append(one.load(state, tuple(i * (n > 1) for i, n in own), line) if type(one) is View else one)
+        out.store(state, at, function(*parts), line)
+    return out
+
+
 _SHUFFLED = tuple(map(np.dtype, (np.int32, np.int64, np.float32, np.float64)))  # others Numba does not compile
 _SHUFFLES: dict[str, Code] = {
     "shfl_sync": lambda _, other: other % WARP,
@@ -302,6 +318,7 @@ _BITS: dict[str, Code] = {
     "clz": lambda bits, size: size - bits.bit_length(),
     "ffs": lambda bits, size: (bits & -bits).bit_length(),
 }
+_HINTS = "ca", "cg", "cs", "lu", "cv", "cg", "cs", "wb", "wt"  # of loads, then of stores: which cache is to keep it
 _FUNCTIONS: dict[str, Code] = {
     "syncthreads": barrier,
     "syncthreads_count": _count,
@@ -319,6 +336,8 @@ _FUNCTIONS: dict[str, Code] = {
     "brev": partial(bits_of, work=lambda bits, size: int(f"{bits:0{size}b}"[::-1], 2), kind=None),
     "activemask": lambda state, line: _packed(state.mask.bits),
     "lanemask_lt": lambda state, line: (1 << state.lane_numbers % WARP) - 1,
+    **{f"ld{hint}": lambda state, line, view, index: view.load(state, index, line) for hint in _HINTS[:5]},
+    **{f"st{hint}": lambda state, line, view, index, v: view.store(state, index, v, line) for hint in _HINTS[5:]},
     "fma": fma,
     "cbrt": lambda state, line, value: np.cbrt(value),
     "rsqrt": lambda state, line, value: dtype_of(value).type(1) / np.sqrt(value),

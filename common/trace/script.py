@@ -37,7 +37,7 @@ from common.trace.executor import Executor
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
-from common.trace.trace import DeviceArray, Tracer, launch_of
+from common.trace.trace import DeviceArray, Tracer, Unset, launch_of
 from common.trace.translate import waits
 from common.trace.values import cast
 
@@ -193,6 +193,7 @@ class Compiled:
 
     def __init__(self, typed: Any) -> None:
         self.typed, self.signature, self.entry_point = typed, typed.signature, typed.entry_point
+        self._type_annotation = typed.type_annotation
 
     def max_cooperative_grid_blocks(self, blockdim: Any, dynsmemsize: int = 0) -> int:
         threads = int(np.prod(blockdim))
@@ -223,10 +224,14 @@ def _widened(kernel: Any) -> Iterator[int]:
 
 
 def _plain(argument: Any) -> Any:
-    """An argument without the words for which way it is copied; another library's array as one of Numba's."""
-    from numba.cuda.args import ArgHint
+    """An argument without the word for which way it is copied, as which it is; another library's array as Numba's."""
+    from numba.cuda.args import ArgHint, In
 
-    argument = argument.value if isinstance(argument, ArgHint) else argument
+    if isinstance(argument, ArgHint):
+        way, argument = argument, argument.value
+        if isinstance(argument, np.ndarray) and not isinstance(argument, DeviceArray):
+            in_only = isinstance(way, In)  # then it is not copied back
+            argument = argument.copy() if in_only else argument if way.copy_input else argument.view(Unset)
     if isinstance(argument, list | dict | set | str):
         raise NotImplementedError(
             f"a kernel takes no {type(argument).__name__}, but arrays, numbers and tuples of them"

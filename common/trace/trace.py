@@ -104,6 +104,10 @@ class DeviceArray(HostArray):
         np.lib.stride_tricks.as_strided(flags[start:], self.shape, steps)[index] = written
 
 
+class Unset(np.ndarray[Any, Any]):
+    """An array of the host that a launch is to fill: what it holds is not copied to the device."""
+
+
 def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> Any:
     """Device memory that holds ``values``, or what nobody has written; values that lie there are it."""
     if isinstance(values, DeviceArray):
@@ -136,11 +140,12 @@ def argument(value: Any, name: str, back: list[tuple[Any, Any]]) -> Argument:
         return Single(held)
     if isinstance(value, tuple):
         return getattr(value, "_make", tuple)(argument(part, name, back) for part in value)
-    if not isinstance(value, np.ndarray) or not value.ndim:
+    if not isinstance(value, np.ndarray):
         return np.float64(value) if isinstance(value, float) else value
     view = of_device(value, name)
     if view is None:
-        copied = allocate(value.shape, value.dtype, np.asarray(value), order_of(value))
+        held = None if isinstance(value, Unset) else np.asarray(value)
+        copied = allocate(value.shape, value.dtype, held, order_of(value))
         if value.flags.writeable:
             back.append((value, copied))
         view = of_device(copied, name)
