@@ -104,7 +104,8 @@ class Names:
 
             if home == "numba.cuda.libdevice":
                 return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
-            name = next((name for name, one in vars(cuda).items() if one is value), getattr(value, "__name__", "?"))
+            own = getattr(value, "__name__", "") or getattr(value, "name", "?")
+            name = next((name for name, one in vars(cuda).items() if one is value), own)
             return getattr(self.cuda, name, None) or unknown(name)
         if isinstance(value, np.ufunc):
             work = values.function(value.__name__) or value
@@ -170,8 +171,8 @@ class Function:
         try:
             if self.signature is None:
                 return translated(*arguments, **options)
-            found = translated(*map(_as_type, arguments, self.signature.args), **options)
-            return _as_type(found, self.signature.return_type)
+            found = translated(*map(as_type, arguments, self.signature.args), **options)
+            return as_type(found, self.signature.return_type)
         finally:
             state.depth -= 1
             state.call_path, state.site, state.mask = path, site, mask
@@ -254,10 +255,11 @@ def _held(value: Any) -> Any:
     return given.get("held", value) if isinstance(given, dict) else value
 
 
-def _as_type(value: Any, kind: Any) -> Any:
+def as_type(value: Any, kind: Any) -> Any:
     """A number as Numba's type ``kind``, if that is one of a number."""
-    number = _number_type(kind)
-    return value if number is None or isinstance(value, View | tuple) else number(value)
+    from numba.cuda import types
+
+    return Cast(str(kind))(value) if isinstance(kind, types.Number | types.Boolean) else value
 
 
 @lru_cache(maxsize=64)

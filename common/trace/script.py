@@ -34,12 +34,11 @@ from common.run import stages
 from common.run.messages import Status
 from common.trace import host
 from common.trace.executor import Executor
-from common.trace.functions import scope_of
+from common.trace.functions import as_type, scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
 from common.trace.trace import DeviceArray, Tracer, Unset, launch_of
 from common.trace.translate import waits
-from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
 _OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"}
@@ -252,10 +251,7 @@ def _as_type(argument: Any, kind: Any) -> Any:
             raise TypeError(f"the kernel's signature has {kind}, and it is given an array of {argument.ndim} axes of "
                             f"{argument.dtype}: a GPU takes its bytes for {wanted}")  # fmt: skip
         return argument if argument.dtype == wanted else argument.view(wanted)
-    if isinstance(kind, types.Number | types.Boolean) and not isinstance(argument, np.ndarray):
-        found = cast(argument, as_dtype(kind))
-        return found.item() if kind == types.int64 or isinstance(kind, types.Boolean) else found
-    return argument
+    return argument if isinstance(argument, np.ndarray) else as_type(argument, kind)
 
 
 @lru_cache(maxsize=256)
