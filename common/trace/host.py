@@ -41,6 +41,9 @@ class DeviceNDArray(DeviceArray):
             raise AttributeError(f"'DeviceNDArray' object has no attribute {name!r}", name=name, obj=self)
         return super().__getattribute__(name)
 
+    def __bool__(self) -> bool:  # Numba's have a length, and no truth of their own
+        return len(self) > 0
+
 
 def _on_host(given: Any) -> list[Any]:
     nested = [_on_host(one) if type(one) in (list, tuple) else one for one in given]

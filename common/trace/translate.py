@@ -120,9 +120,8 @@ class Translator(Expressions):
 
     def _do_Assign(self, node: ast.Assign) -> None:  # noqa: N802
         match node.targets, node.value:
-            case [ast.Subscript(ast.Name(name), to)], ast.Subscript(ast.Name(same), index) if name == same:
-                places = ", ".join([name, self.index(to), self.index(index)])
-                self._emit(f"_t.copy_within({places}, {self.line(node.value)})")
+            case [ast.Subscript(ast.Name()) as to], ast.Subscript(ast.Name()) as source:
+                self._emit(f"_t.copy({', '.join([*self.place(to), *self.place(source)])}, {self.line(source)})")
                 return
         value = self._named(node.targets[0], node.value)
         if len(node.targets) > 1:

@@ -126,24 +126,24 @@ def main(words):
     names = [name for name in modules() if not wanted or any(word in name for word in wanted)]
     totals = {"doc_examples": collections.Counter(), "cudapy": collections.Counter()}
     others = []
-    context = multiprocessing.get_context("fork")
     importlib.import_module("common.trace.script")
-    for name in names:
-        with context.Pool(1) as pool:
+    with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
+        running = [(name.partition("tests.")[2], pool.apply_async(of_module, (name,))) for name in names]
+        for name, result in running:
             try:
-                found = pool.apply_async(of_module, (name,)).get(timeout=600)
+                found = result.get(timeout=600)
             except multiprocessing.TimeoutError:
                 found = {f"{name}.(all)": ("differs", "no end")}
-        counts = collections.Counter(state for state, _ in found.values())
-        totals[name.split(".")[-2]] += counts
-        print(f"{name.removeprefix('numba.cuda.tests.'):48}", dict(counts), flush=True)
-        others += [(state, test, why) for test, (state, why) in found.items() if state not in ("agrees", "skipped")]
+            counts = collections.Counter(state for state, _ in found.values())
+            totals[name.partition(".")[0]] += counts
+            print(f"{name:48}", dict(counts), flush=True)
+            more = [(state, test, why) for test, (state, why) in found.items() if state not in ("agrees", "skipped")]
+            for state, test, why in sorted(more) if "--list" in words else ():
+                print(f"{state}: {test}: {why[:240]}", flush=True)
+            others += more
     print("\n| tests of | " + " | ".join(STATES) + " |\n| :-- |" + " --: |" * len(STATES))
     for name, counts in totals.items():
         print(f"| {name} | " + " | ".join(str(counts[state]) for state in STATES) + " |")
-    if "--list" in words:
-        for state, test, why in sorted(others):
-            print(f"{state}: {test}: {why[:240]}")
     if "--record" in words and not wanted:
         store.write_json(records.RESULTS / "programs" / "numba_tests.json", recorded(totals, others))
 
