@@ -107,8 +107,8 @@ class Program:
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         """In place of ``kernel[grid, block](...)``: runs the launch in the tracer; raises EndError if the program is
         to end here, and with ``debug=True`` what a thread raises."""
-        launch, kernel = launch_of(launched, arguments, named), launched.dispatcher
-        function, asked = launch.function, kernel.targetoptions
+        kernel, function = launched.dispatcher, launched.dispatcher.py_func
+        launch, asked = launch_of(launched, arguments, named, _has_clusters(function)), kernel.targetoptions
         if asked.get("extensions"):
             self.unknown.append(f"{function.__name__}: extensions=... of cuda.jit is not known to the tracer")
             raise EndError
@@ -252,6 +252,13 @@ def _as_type(argument: Any, kind: Any) -> Any:
                             f"{argument.dtype}: a GPU takes its bytes for {wanted}")  # fmt: skip
         return argument if argument.dtype == wanted else argument.view(wanted)
     return argument if isinstance(argument, np.ndarray) else as_type(argument, kind)
+
+
+@lru_cache(maxsize=256)
+def _has_clusters(function: Callable[..., Any]) -> bool:
+    """Does it call what is there for clusters?"""
+    codes = (getattr(one, "py_func", one).__code__ for one in _called(function))
+    return any("cluster" in name for code in codes for name in code.co_names)
 
 
 @lru_cache(maxsize=256)
