@@ -73,7 +73,6 @@ class Names:
 
     def wrapped(self, value: Any) -> Any:
         """A global or closed-over value as translated code sees it."""
-        value = _held(value)
         if hasattr(value, "storage") and (seen := views.of_device(value, "a global")) is not None:
             return seen
         if isinstance(value, np.ndarray):  # what it holds now stays
@@ -247,12 +246,6 @@ def _number_type(value: Any) -> Cast | None:
         return Cast(str(value)) if callable(value) else None  # Numba's types have NumPy's names
     except (TypeError, ValueError, SyntaxError):  # the last two: what has brackets and commas
         return None
-
-
-def _held(value: Any) -> Any:
-    """The tracer's array, if an object of another kind gives its interface; else the value itself."""
-    given = getattr(value, "__cuda_array_interface__", None)
-    return given.get("held", value) if isinstance(given, dict) else value
 
 
 def as_type(value: Any, kind: Any) -> Any:

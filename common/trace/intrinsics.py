@@ -318,7 +318,6 @@ _BITS: dict[str, Code] = {
     "clz": lambda bits, size: size - bits.bit_length(),
     "ffs": lambda bits, size: (bits & -bits).bit_length(),
 }
-_HINTS = "ca", "cg", "cs", "lu", "cv", "cg", "cs", "wb", "wt"  # of loads, then of stores: which cache is to keep it
 _FUNCTIONS: dict[str, Code] = {
     "syncthreads": barrier,
     "syncthreads_count": _count,
@@ -336,8 +335,6 @@ _FUNCTIONS: dict[str, Code] = {
     "brev": partial(bits_of, work=lambda bits, size: int(f"{bits:0{size}b}"[::-1], 2), kind=None),
     "activemask": lambda state, line: _packed(state.mask.bits),
     "lanemask_lt": lambda state, line: (1 << state.lane_numbers % WARP) - 1,
-    **{f"ld{hint}": lambda state, line, view, index: view.load(state, index, line) for hint in _HINTS[:5]},
-    **{f"st{hint}": lambda state, line, view, index, v: view.store(state, index, v, line) for hint in _HINTS[5:]},
     "fma": fma,
     "cbrt": lambda state, line, value: np.cbrt(value),
     "rsqrt": lambda state, line, value: dtype_of(value).type(1) / np.sqrt(value),
