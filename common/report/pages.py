@@ -147,18 +147,21 @@ def numba_tests() -> Table:
     groups, titles = found["groups"], {
         "agrees": "pass, and no kernel is accused", "accused": "pass, and a kernel is accused",
         "unknown": "stopped by what the tracer does not know", "differs": "fail",
-        "asks": "ask for machine code, the driver or another program", "skipped": "skip themselves",
+        "asks": "ask for machine code, the driver, another program, or more time", "skipped": "skip themselves",
     }  # fmt: skip
-    rows = [[title, *(str(counts[state]) for counts in groups.values())] for state, title in titles.items()]
+    rows = [[title, *(f"{counts[state]:,}" for counts in groups.values())] for state, title in titles.items()]
     notes = [f"{', '.join(f'{name} {version}' for name, version in found['versions'].items())}."]
-    kernels = "; ".join(f"`{test.rpartition('.')[2]}` {why}" for test, why in found["accused"].items())
+    accused: dict[str, list[str]] = {}
+    for test, why in found["accused"].items():
+        accused.setdefault(why, []).append(f"`{test.rpartition('.')[2]}`")
+    kernels = "; ".join(f"{why} ({', '.join(tests)})" for why, tests in accused.items())
     notes.append(f"Each accused kernel is at fault: {kernels}.")
     for state, title in {
         "unknown": "What is not known",
         "differs": "Why tests fail",
         "asks": "What is asked for",
     }.items():
-        told = sorted(found["reasons"][state].items(), key=lambda one: -one[1])
+        told = sorted(found["reasons"][state].items(), key=lambda one: (one[0] == "other reasons", -one[1]))
         notes.append(f"{title}: {'; '.join(f'{words} ({count})' for words, count in told)}.")
     return Table(["tests that", *(f"`{name}`" for name in groups)], rows, "\n\n".join(notes), left=["tests that"])
 

@@ -252,7 +252,9 @@ def as_type(value: Any, kind: Any) -> Any:
     """A number as Numba's type ``kind``, if that is one of a number."""
     from numba.cuda import types
 
-    return Cast(str(kind))(value) if isinstance(kind, types.Number | types.Boolean) else value
+    if isinstance(kind, types.Boolean):
+        return values.truth(value)
+    return Cast(str(kind))(value) if isinstance(kind, types.Number) else value
 
 
 @lru_cache(maxsize=64)

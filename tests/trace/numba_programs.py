@@ -4,8 +4,8 @@
 
 ``agrees``: the test passes, and no kernel of it is accused. ``accused``: it passes, and the tracer has a fault to
 tell. ``unknown``: the tracer says what it does not know. ``differs``: the test fails. ``asks``: it asks for machine
-code, for the driver or for another program, which no tracer has. ``skipped``: by the test itself. ``--list`` tells
-each test that does not agree, with what is said of it. ``--record``, of a whole run: writes
+code, for the driver or for another program, which no tracer has, or for more time. ``skipped``: by the test itself.
+``--list`` tells each test that does not agree, with what is said of it. ``--record``, of a whole run: writes
 results/programs/numba_tests.json, which lessons/microscope/programs.md shows, with the reasons of numba_tests.toml.
 """
 
