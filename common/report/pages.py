@@ -137,6 +137,35 @@ def _passes(kind: str, ran: dict[str, Any]) -> bool:
     return ran["ended"] in silent if "ended" in ran else not ran["faults"]
 
 
+@kind("numba_tests", tables.TABLES)
+def numba_tests() -> Table:
+    """What becomes of numba-cuda's own tests in the tracer, and why some do not agree."""
+    path = records.RESULTS / "programs" / "numba_tests.json"
+    if not path.exists():
+        raise UnmeasuredError(path.name)
+    found = store.read_json(path)
+    groups, titles = found["groups"], {
+        "agrees": "pass, and no kernel is accused", "accused": "pass, and a kernel is accused",
+        "unknown": "stopped by what the tracer does not know", "differs": "fail",
+        "asks": "ask for machine code, the driver, another program, or more time", "skipped": "skip themselves",
+    }  # fmt: skip
+    rows = [[title, *(f"{counts[state]:,}" for counts in groups.values())] for state, title in titles.items()]
+    notes = [f"{', '.join(f'{name} {version}' for name, version in found['versions'].items())}."]
+    accused: dict[str, list[str]] = {}
+    for test, why in found["accused"].items():
+        accused.setdefault(why, []).append(f"`{test.rpartition('.')[2]}`")
+    kernels = "; ".join(f"{why} ({', '.join(tests)})" for why, tests in accused.items())
+    notes.append(f"Each accused kernel is at fault: {kernels}.")
+    for state, title in {
+        "unknown": "What is not known",
+        "differs": "Why tests fail",
+        "asks": "What is asked for",
+    }.items():
+        told = sorted(found["reasons"][state].items(), key=lambda one: (one[0] == "other reasons", -one[1]))
+        notes.append(f"{title}: {'; '.join(f'{words} ({count})' for words, count in told)}.")
+    return Table(["tests that", *(f"`{name}`" for name in groups)], rows, "\n\n".join(notes), left=["tests that"])
+
+
 def update(record: Record | None) -> list[Path]:
     """Rewrite the tables of every page; returns the pages that changed."""
     code = records.load_code()

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -293,11 +293,12 @@ class Executor(State):
         if type(array) is not View:
             if not isinstance(index, np.ndarray):
                 return array[index]
-            wrong = self.mask.bits & ((index < -len(array)) | (index >= len(array)))
+            beyond = (index < -len(array)) | (index >= len(array))
+            wrong = self.mask.bits & beyond
             if wrong.any():
                 self.fault("outside", line, "", f"a tuple of {len(array)} is read at {index[wrong][0]}", wrong)
             rows = np.stack([np.broadcast_to(value, index.shape) for value in array])
-            return rows[np.where(wrong, 0, index), np.arange(len(index))]
+            return rows[np.where(beyond, 0, index), np.arange(len(index))]
         return array.load(self, index, line)
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
@@ -306,6 +307,20 @@ class Executor(State):
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         array.store(self, index, value, line)
+
+    def copy(self, array: Any, to: Any, other: Any, source: Any, line: int) -> None:
+        """``array[to] = other[source]``. Nothing changes, whoever reads it, by a lane for which both are one element,
+        or that copies within the block an integer that nothing has written: what it is copied to is not, either."""
+        self.copied = self.none.bits if type(array) is View and type(array.storage) in (Shared, Local) else None
+        value, mask, unset, self.copied = self.load(other, source, line), self.mask, self.copied, None
+        sides = [one if type(one) is tuple else (one,) for one in (to, source)]
+        if array is other and type(array) is View is not type(value) and len(sides[0]) == len(sides[1]):
+            self.mask = self.part(values.logical_not(reduce(values.logical_and, map(operator.eq, *sides), True)))
+        if unset is not None and unset.any():
+            self.mask = self.part(~unset)
+        if self.mask is not self.none:
+            self.store(array, to, value, line)
+        self.mask = mask
 
     def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
         if self.tainted is not None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from common.trace import values, views
 from common.trace.expressions import numba_constant
-from common.trace.intrinsics import INTRINSICS, Cuda, model_of, unknown
+from common.trace.intrinsics import INTRINSICS, Cuda, Intrinsic, element_by_element, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.translate import FUNCTION, Translator
@@ -103,16 +103,21 @@ class Names:
 
             if home == "numba.cuda.libdevice":
                 return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
-            name = next((name for name, one in vars(cuda).items() if one is value), getattr(value, "__name__", "?"))
+            own = getattr(value, "__name__", "") or getattr(value, "name", "?")
+            name = next((name for name, one in vars(cuda).items() if one is value), own)
             return getattr(self.cuda, name, None) or unknown(name)
-        if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and home in ("math", "cmath")):
+        if isinstance(value, np.ufunc):
+            work = values.function(value.__name__) or value
+            return Intrinsic(partial(element_by_element, function=work, inputs=value.nin))
+        if inspect.isbuiltin(value) and home in ("math", "cmath"):
             return values.function(value.__name__) or value
         return self._called(value) if inspect.isfunction(getattr(value, "py_func", value)) else value
 
     def _called(self, function: Code) -> Function:
+        made: Any = [] if getattr(function, "_can_compile", True) else [*function.overloads.values()]  # type: ignore
         function = getattr(function, "py_func", function)
         if function not in self.called:
-            self.called[function] = Function(function, self)
+            self.called[function] = Function(function, self, made[0].signature if len(made) == 1 else None)
             with suppress(TraceError):  # told when it is called
                 self.called[function].freeze()
         return self.called[function]
@@ -126,8 +131,9 @@ class Names:
 class Function:
     """A kernel or device function, bound to what its names stand for."""
 
-    def __init__(self, function: Code, names: Names) -> None:
-        self.function, self.names = function, names
+    def __init__(self, function: Code, names: Names, signature: Any = None) -> None:
+        """``signature``: Numba's, that it is compiled for, if its decorator names one."""
+        self.function, self.names, self.signature = function, names, signature
         self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
         self.only_read: dict[str, int] = {}  # see _Read
         self._shares = True
@@ -162,7 +168,10 @@ class Function:
         if not self.home:
             state.site = line
         try:
-            return translated(*arguments, **options)
+            if self.signature is None:
+                return translated(*arguments, **options)
+            found = translated(*map(as_type, arguments, self.signature.args), **options)
+            return as_type(found, self.signature.return_type)
         finally:
             state.depth -= 1
             state.call_path, state.site, state.mask = path, site, mask
@@ -237,6 +246,15 @@ def _number_type(value: Any) -> Cast | None:
         return Cast(str(value)) if callable(value) else None  # Numba's types have NumPy's names
     except (TypeError, ValueError, SyntaxError):  # the last two: what has brackets and commas
         return None
+
+
+def as_type(value: Any, kind: Any) -> Any:
+    """A number as Numba's type ``kind``, if that is one of a number."""
+    from numba.cuda import types
+
+    if isinstance(kind, types.Boolean):
+        return values.truth(value)
+    return Cast(str(kind))(value) if isinstance(kind, types.Number) else value
 
 
 @lru_cache(maxsize=64)

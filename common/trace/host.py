@@ -41,6 +41,9 @@ class DeviceNDArray(DeviceArray):
             raise AttributeError(f"'DeviceNDArray' object has no attribute {name!r}", name=name, obj=self)
         return super().__getattribute__(name)
 
+    def __bool__(self) -> bool:  # Numba's have a length, and no truth of their own
+        return len(self) > 0
+
 
 def _on_host(given: Any) -> list[Any]:
     nested = [_on_host(one) if type(one) in (list, tuple) else one for one in given]
@@ -152,7 +155,8 @@ def remembered(source: Any, scope: Any = None, names: Any = None, /, **options: 
 
 def spread(self: Any, array: Any, shape: Any) -> Any:
     """An argument of a function of ``vectorize`` or ``guvectorize``, broadcast to this shape: a view of it."""
-    return as_strided(array, shape, np.broadcast_to(np.asarray(array), shape).strides, subok=True)
+    wanted = np.broadcast_to(np.asarray(array), shape)
+    return as_strided(array, wanted.shape, wanted.strides, subok=True)
 
 
 @contextmanager

@@ -284,6 +284,22 @@ def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
     return (np.asarray(a, np.float64) * b + np.asarray(c, np.float64)).astype(kind)[()]
 
 
+def element_by_element(state: State, line: int, *given: Any, function: Code, inputs: int) -> Any:
+    """One of NumPy's functions: of numbers, or of arrays into another one, to whose shape they are broadcast."""
+    if not any(type(one) is View for one in given):
+        return function(*given)
+    if len(given) != inputs + 1:
+        raise state.unknown(line, "a function of arrays that makes an array is not traced")
+    out: View = given[inputs]
+    for at in np.ndindex(*out.shape):
+        parts = []
+        for one in given[:inputs]:
+            own = zip(at[out.ndim - one.ndim :], one.shape, strict=True) if type(one) is View else ()
+            parts.append(one.load(state, tuple(i * (n > 1) for i, n in own), line) if type(one) is View else one)
+        out.store(state, at, function(*parts), line)
+    return out
+
+
 _SHUFFLED = tuple(map(np.dtype, (np.int32, np.int64, np.float32, np.float64)))  # others Numba does not compile
 _SHUFFLES: dict[str, Code] = {
     "shfl_sync": lambda _, other: other % WARP,

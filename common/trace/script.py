@@ -33,12 +33,11 @@ from common.machine_code.capture import replaced
 from common.run import stages
 from common.run.messages import Status
 from common.trace import host
-from common.trace.functions import scope_of
+from common.trace.functions import as_type, scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
-from common.trace.trace import DeviceArray, Tracer, launch_of
+from common.trace.trace import DeviceArray, Tracer, Unset, launch_of
 from common.trace.translate import waits
-from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
 _OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"}
@@ -106,8 +105,8 @@ class Program:
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         """In place of ``kernel[grid, block](...)``: runs the launch in the tracer; raises EndError if the program is
         to end here, and with ``debug=True`` what a thread raises."""
-        launch, kernel = launch_of(launched, arguments, named), launched.dispatcher
-        function, asked = launch.function, kernel.targetoptions
+        kernel, function = launched.dispatcher, launched.dispatcher.py_func
+        launch, asked = launch_of(launched, arguments, named, _has_clusters(function)), kernel.targetoptions
         if asked.get("extensions"):
             self.unknown.append(f"{function.__name__}: extensions=... of cuda.jit is not known to the tracer")
             raise EndError
@@ -191,6 +190,7 @@ class Compiled:
 
     def __init__(self, typed: Any) -> None:
         self.typed, self.signature, self.entry_point = typed, typed.signature, typed.entry_point
+        self._type_annotation = typed.type_annotation
 
     def max_cooperative_grid_blocks(self, blockdim: Any, dynsmemsize: int = 0) -> int:
         threads = int(np.prod(blockdim))
@@ -221,10 +221,14 @@ def _widened(kernel: Any) -> Iterator[int]:
 
 
 def _plain(argument: Any) -> Any:
-    """An argument without the words for which way it is copied; another library's array as one of Numba's."""
-    from numba.cuda.args import ArgHint
+    """An argument without the word for which way it is copied, as which it is; another library's array as Numba's."""
+    from numba.cuda.args import ArgHint, In
 
-    argument = argument.value if isinstance(argument, ArgHint) else argument
+    if isinstance(argument, ArgHint):
+        way, argument = argument, argument.value
+        if isinstance(argument, np.ndarray) and not isinstance(argument, DeviceArray):
+            in_only = isinstance(way, In)  # then it is not copied back
+            argument = argument.copy() if in_only else argument if way.copy_input else argument.view(Unset)
     if isinstance(argument, list | dict | set | str):
         raise NotImplementedError(
             f"a kernel takes no {type(argument).__name__}, but arrays, numbers and tuples of them"
@@ -245,10 +249,14 @@ def _as_type(argument: Any, kind: Any) -> Any:
             raise TypeError(f"the kernel's signature has {kind}, and it is given an array of {argument.ndim} axes of "
                             f"{argument.dtype}: a GPU takes its bytes for {wanted}")  # fmt: skip
         return argument if argument.dtype == wanted else argument.view(wanted)
-    if isinstance(kind, types.Number | types.Boolean) and not isinstance(argument, np.ndarray):
-        found = cast(argument, as_dtype(kind))
-        return found.item() if kind == types.int64 or isinstance(kind, types.Boolean) else found
-    return argument
+    return argument if isinstance(argument, np.ndarray) else as_type(argument, kind)
+
+
+@lru_cache(maxsize=256)
+def _has_clusters(function: Callable[..., Any]) -> bool:
+    """Does it call what is there for clusters?"""
+    codes = (getattr(one, "py_func", one).__code__ for one in _called(function))
+    return any("cluster" in name for code in codes for name in code.co_names)
 
 
 @lru_cache(maxsize=256)

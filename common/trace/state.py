@@ -224,6 +224,7 @@ class State:
         self.sources: dict[tuple[int, str], Any] = {}  # what they read, by line and array's name: a views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
         self.branches = 0  # since then
+        self.copied: Bools | None = None  # in a copy from element to element: lanes whose integer nobody wrote
         self.turning = 0  # the line of the loop that was begun last
         self.refused = 0  # times in a row that a compare-and-swap has changed nothing
         self.call_path: list[Any] = []

@@ -104,6 +104,10 @@ class DeviceArray(HostArray):
         np.lib.stride_tricks.as_strided(flags[start:], self.shape, steps)[index] = written
 
 
+class Unset(np.ndarray[Any, Any]):
+    """An array of the host that a launch is to fill: what it holds is not copied to the device."""
+
+
 def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> Any:
     """Device memory that holds ``values``, or what nobody has written; values that lie there are it."""
     if isinstance(values, DeviceArray):
@@ -136,11 +140,12 @@ def argument(value: Any, name: str, back: list[tuple[Any, Any]]) -> Argument:
         return Single(held)
     if isinstance(value, tuple):
         return getattr(value, "_make", tuple)(argument(part, name, back) for part in value)
-    if not isinstance(value, np.ndarray) or not value.ndim:
+    if not isinstance(value, np.ndarray):
         return np.float64(value) if isinstance(value, float) else value
     view = of_device(value, name)
     if view is None:
-        copied = allocate(value.shape, value.dtype, np.asarray(value), order_of(value))
+        held = None if isinstance(value, Unset) else np.asarray(value)
+        copied = allocate(value.shape, value.dtype, held, order_of(value))
         if value.flags.writeable:
             back.append((value, copied))
         view = of_device(copied, name)
@@ -313,12 +318,15 @@ def reduced(problem: Problem) -> Problem:
     return replace(problem, N=min(problem.N, 4))
 
 
-def launch_of(launched: Any, arguments: Sequence[Any], named: Any, capability: str | None = None) -> Launch:
+def launch_of(
+    launched: Any, arguments: Sequence[Any], named: Any, clusters: bool = True, capability: str | None = None
+) -> Launch:
     """What a call of ``kernel[grid, block]`` is to carry out. Raises LaunchLimitError for what no GPU takes, or none
-    of that compute capability."""
+    of that compute capability. Without ``clusters`` no launch has any: the kernel's bound is but the most of one."""
     kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
     limits.require_kernel(kernel.py_func.__name__, bool(kernel.targetoptions.get("device")), grid, named)
-    launch = Launch(kernel.py_func, grid, block, shared, tuple(arguments), capture.bounds(kernel))
+    bounds = capture.bounds(kernel)[: None if clusters else 2]
+    launch = Launch(kernel.py_func, grid, block, shared, tuple(arguments), bounds)
     limits.require_launch(grid, block, shared, capability, launch.cluster)
     return launch
 
@@ -331,7 +339,7 @@ def in_place_of_the_device(
     from numba import cuda
 
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
-        carry_out(launch_of(launched, arguments, named, device.played()))
+        carry_out(launch_of(launched, arguments, named, capability=device.played()))
 
     arrays = replaced(cuda, **capture.arrays(allocate), as_cuda_array=lambda array, **_: array)
     with capture.no_device(multiprocessors) as gpu, capture.launches(note), arrays:

@@ -119,6 +119,10 @@ class Translator(Expressions):
             self._emit(self.expression(node.value))
 
     def _do_Assign(self, node: ast.Assign) -> None:  # noqa: N802
+        match node.targets, node.value:
+            case [ast.Subscript(ast.Name()) as to], ast.Subscript(ast.Name()) as source:
+                self._emit(f"_t.copy({', '.join([*self.place(to), *self.place(source)])}, {self.line(source)})")
+                return
         value = self._named(node.targets[0], node.value)
         if len(node.targets) > 1:
             kept = self.fresh("_v")

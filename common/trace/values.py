@@ -330,6 +330,7 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
     "isnand": np.isnan, "isinfd": np.isinf, "umin": np.minimum, "umax": np.maximum, "mul24": np.multiply,
     "fdiv": np.divide, "fdivide": np.divide, "dadd": np.add, "dmul": np.multiply, "ddiv": np.divide,
     "frcp": lambda x: 1 / x, "drcp": lambda x: 1 / x, "fsqrt": np.sqrt, "dsqrt": np.sqrt,
+    "sad": lambda x, y, z: np.abs(x - y) + z,
 }  # fmt: skip
 
 

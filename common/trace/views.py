@@ -264,6 +264,8 @@ def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: 
     """What nothing has written was read, ``offset`` from the view's start."""
     if nan:
         taint(state, line, lanes, view.name, view, offset)
+    elif state.copied is not None:
+        state.copied = state.copied | lanes
     else:  # an integer cannot be told apart later
         text = _unset(state, line, view, state.first(offset, lanes), lanes)
         state.unset = state.unset or (line, text)

@@ -1,11 +1,12 @@
 """Runs numba-cuda's own tests, which ship in its wheel, in the tracer: how many run, and how many agree.
 
-    python tests/trace/numba_programs.py [MODULE ...] [--list]
+    python tests/trace/numba_programs.py [MODULE ...] [--list] [--record]
 
 ``agrees``: the test passes, and no kernel of it is accused. ``accused``: it passes, and the tracer has a fault to
 tell. ``unknown``: the tracer says what it does not know. ``differs``: the test fails. ``asks``: it asks for machine
-code, for the driver or for another program, which no tracer has. ``skipped``: by the test itself. ``--list`` tells
-each test that does not agree, with its reason.
+code, for the driver or for another program, which no tracer has, or for more time. ``skipped``: by the test itself.
+``--list`` tells each test that does not agree, with what is said of it. ``--record``, of a whole run: writes
+results/programs/numba_tests.json, which lessons/microscope/programs.md shows, with the reasons of numba_tests.toml.
 """
 
 import collections
@@ -13,17 +14,22 @@ import contextlib
 import importlib
 import io
 import multiprocessing
+import re
 import signal
 import sys
-import types
 import unittest
 import warnings
+from importlib import metadata
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-SECONDS = 20  # for one test
+from common.catalog import store  # noqa: E402 - after the path
+from common.records import records  # noqa: E402
+
+SECONDS = 20  # of a processor, for one test
 STATES = "agrees", "accused", "unknown", "differs", "asks", "skipped"
 # A test whose error has one of these words asks for what lies below a kernel's meaning.
 BELOW = (
@@ -48,7 +54,7 @@ def outcome(test, program):
     out = io.StringIO()
     program.tracer.forget()
     program.unknown.clear()
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
         with contextlib.redirect_stderr(out), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -56,7 +62,7 @@ def outcome(test, program):
     except (EndError, KeyboardInterrupt) as error:
         found.addError(test, (type(error), error, error.__traceback__))
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     if found.skipped:
         return "skipped", found.skipped[0][1]
     if program.unknown:
@@ -85,11 +91,10 @@ def of_module(name):
     """By test: its state and the reason."""
     from common.trace.script import Program
 
-    for missing in ("filecheck", "filecheck.matcher", "filecheck.options", "filecheck.parser", "filecheck.finput"):
-        sys.modules.setdefault(missing, types.SimpleNamespace(
-            Matcher=None, Options=None, Parser=None, pattern_for_opts=None, FInput=None
-        ))  # fmt: skip
-    signal.signal(signal.SIGALRM, late)
+    importlib.import_module("numba.cuda.typing.cffi_utils")  # asks whether cffi is there, which it is not
+    for missing in ("cffi", *(f"filecheck{part}" for part in ("", ".matcher", ".options", ".parser", ".finput"))):
+        sys.modules.setdefault(missing, mock.MagicMock())
+    signal.signal(signal.SIGVTALRM, late)
     program = Program()
     with program.standing_in():
         try:
@@ -97,8 +102,23 @@ def of_module(name):
                 warnings.simplefilter("ignore")
                 suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(name))
         except BaseException as error:
-            return {"(import)": ("asks", f"{type(error).__name__}: {error}")}
+            return {f"{name.partition('tests.')[2]}.(import)": ("asks", f"{type(error).__name__}: {error}")}
         return {test.id().rpartition("tests.")[2]: outcome(test, program) for test in each(suite)}
+
+
+def recorded(totals, others):
+    """The record: how many of each group, why a test is accused, and by state how many have which reason."""
+    said = store.read_toml(Path(__file__).with_name("numba_tests.toml"))
+    reasons = {state: collections.Counter() for state in ("unknown", "differs", "asks")}
+    for state, test, why in others:
+        if state != "accused":
+            patterns = said[state].items()
+            words = next((words for words, one in patterns if re.search(one, f"{test}: {why}")), "other reasons")
+            reasons[state][words] += 1
+    accused = {test: said["accused"][test] for state, test, _ in sorted(others) if state == "accused"}
+    versions = {name: metadata.version(name) for name in ("numba-cuda", "numba", "numpy")}
+    groups = {name: {state: counts[state] for state in STATES} for name, counts in totals.items()}
+    return {"versions": versions, "groups": groups, "accused": accused, "reasons": reasons}
 
 
 def main(words):
@@ -106,24 +126,26 @@ def main(words):
     names = [name for name in modules() if not wanted or any(word in name for word in wanted)]
     totals = {"doc_examples": collections.Counter(), "cudapy": collections.Counter()}
     others = []
-    context = multiprocessing.get_context("fork")
     importlib.import_module("common.trace.script")
-    for name in names:
-        with context.Pool(1) as pool:
+    with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
+        running = [(name.partition("tests.")[2], pool.apply_async(of_module, (name,))) for name in names]
+        for name, result in running:
             try:
-                found = pool.apply_async(of_module, (name,)).get(timeout=120)
+                found = result.get(timeout=600)
             except multiprocessing.TimeoutError:
-                found = {"(all)": ("differs", "no end")}
-        counts = collections.Counter(state for state, _ in found.values())
-        totals[name.split(".")[-2]] += counts
-        print(f"{name.removeprefix('numba.cuda.tests.'):48}", dict(counts), flush=True)
-        others += [(state, test, why) for test, (state, why) in found.items() if state not in ("agrees", "skipped")]
+                found = {f"{name}.(all)": ("differs", "no end")}
+            counts = collections.Counter(state for state, _ in found.values())
+            totals[name.partition(".")[0]] += counts
+            print(f"{name:48}", dict(counts), flush=True)
+            more = [(state, test, why) for test, (state, why) in found.items() if state not in ("agrees", "skipped")]
+            for state, test, why in sorted(more) if "--list" in words else ():
+                print(f"{state}: {test}: {why[:240]}", flush=True)
+            others += more
     print("\n| tests of | " + " | ".join(STATES) + " |\n| :-- |" + " --: |" * len(STATES))
     for name, counts in totals.items():
         print(f"| {name} | " + " | ".join(str(counts[state]) for state in STATES) + " |")
-    if "--list" in words:
-        for state, test, why in sorted(others):
-            print(f"{state}: {test}: {why[:240]}")
+    if "--record" in words and not wanted:
+        store.write_json(records.RESULTS / "programs" / "numba_tests.json", recorded(totals, others))
 
 
 if __name__ == "__main__":
