@@ -165,6 +165,13 @@ def imported_steps(path: Path) -> dict[str, Code | str]:
     return found
 
 
+def shipped_steps(path: Path, ladder: str) -> list[str]:
+    """The modules of the ladder's steps that a file imports, and that are, with all that they import, as shipped."""
+    steps = [one for one in imports(path) if _is_step(one) and one.stem.startswith(f"{ladder}_")]
+    unchanged = (one for one in steps if not any(map(edited, reached([one]))))
+    return [".".join(one.relative_to(catalog.ROOT).with_suffix("").parts) for one in unchanged]
+
+
 def _is_step(path: Path) -> bool:
     folder = path.parent
     return folder.parent == catalog.LESSONS and folder.name[:1].isdigit() and path.suffix == ".py"

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_type_hints
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from common.catalog import cache, catalog, device, problems, store
+from common.catalog import cache, catalog, device, problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, plan
@@ -157,7 +157,11 @@ class _StepCheck:
             # whole tiles may have a kernel of their own
             variants = [shape] if shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
             targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
-            self.tasks += [Compile(**at(step, one, self.file), architectures=targets) for one in variants]
+            path = Path(place_of(step, self.file)["path"])
+            shipped = sources.shipped_steps(path, step.ladder)  # whose kernels it may fall back to
+            self.tasks += [
+                Compile(**at(step, one, self.file), architectures=targets, shipped=shipped) for one in variants
+            ]
             self.groups.append([*self.tasks])
         if brief:
             cases = plan.smoke(step.ladder, gpu, seed)

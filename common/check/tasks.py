@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -196,9 +197,10 @@ def compile_task(task: messages.Compile) -> StepResult:
     told: list[object] = []  # of each launch
     for architectures in loading.by_card(path, task.architectures):
         with on_card(architectures[0]):
+            known = _shipped(task)  # before the file, which may change what it imports
             module, built = loading.load(task), dict[object, Any]()
             for name, shape in shapes.items():
-                found[name] += _kernels(task, module, shape, architectures, built, told)
+                found[name] += _kernels(task, module, shape, architectures, built, told, known)
     for entries in found.values():
         entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
     first, now = found.pop(""), sources.provenance(path)
@@ -210,17 +212,29 @@ def compile_task(task: messages.Compile) -> StepResult:
     )  # fmt: skip
 
 
+def _shipped(task: messages.Compile) -> list[codegen.Launch]:
+    """What the steps that the task names launch at its shape."""
+    found = list[codegen.Launch]()
+    for name in task.shipped:
+        with contextlib.suppress(ValueError):  # refused
+            found += codegen.launches(importlib.import_module(name), task.problem)
+    return found
+
+
 def _kernels(
     task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: dict[object, Any],
-    told: list[object],
+    told: list[object], known: list[codegen.Launch],
 ) -> list[Summary]:  # fmt: skip
-    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again: by
-    kernel and argument types, for each architecture the PTX text and the machine code, if that was asked for."""
+    """What the kernels that a module starts for a shape compile to, but for launches that are ``known``; what
+    ``built`` has is not compiled again: by kernel and argument types, for each architecture the PTX text and the
+    machine code, if that was asked for."""
     entries: dict[object, Summary] = {}
     for launch in codegen.launches(module, problems.from_shape(task.ladder, shape)):
         kernel, dynamic = (id(launch.kernel), str(launch.signature)), launch.dynamic_shared_bytes
         for name in architectures:
             limits.require_launch(launch.grid, launch.block, dynamic, name.removesuffix("a"), launch.cluster)
+        if launch in known:
+            continue
         if kernel not in built:
             texts = codegen.ptx(launch, architectures, task.machine_code)
             built[kernel] = {name: (text, _assembled(task, launch, name, text)) for name, text in texts.items()}

@@ -316,6 +316,7 @@ class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.compi
     machine_code: bool = False  # assemble it, and count its instructions
     lenient: bool = False  # without NVIDIA's tools, leave the count out
     others: dict[str, Shape] = field(default_factory=dict)  # more shapes, by name
+    shipped: list[str] = field(default_factory=list)  # modules of steps: what these launch compiles, and is left out
 
 
 class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.summarise"):

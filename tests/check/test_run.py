@@ -12,7 +12,7 @@ from msgspec.structs import replace as result_with
 from processes import shown
 from sampling import one_of_each, some_days
 
-from common.catalog import catalog, device, problems
+from common.catalog import catalog, device, problems, sources
 from common.check import check, loading, plan, run
 from common.cli import main
 from common.commands import console
@@ -76,6 +76,30 @@ def test_what_does_not_compile_is_not_tried_any_further(write):
     assert outcomes[0].only_compiled, outcomes[0]
     assert outcomes[0].status == "crashed"
     assert len(outcomes) < 10 < len({case.problem for case in plan.cases("gemm", False, 0)})
+
+
+AS_IT_IS = "naive.launch(a, b, c)"
+OTHERWISE = "for change in range(2):\n        naive.gemm_naive[(1, 1), (8, 8 << change)](a, b, c)"
+CHANGED = "naive.gemm_naive = naive.cuda.jit(lambda a, b, c: None)\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "launch", "compiled"),
+    [("", AS_IT_IS, 0), ("", OTHERWISE, 1), (CHANGED, AS_IT_IS, 1)],
+    ids=["as it is", "another launch", "another kernel"],
+)
+def test_what_another_step_launches_itself_is_not_compiled_unless_something_is_edited(
+    write, monkeypatch, before, launch, compiled
+):
+    first = 'import importlib\n\nnaive = importlib.import_module("lessons.01_naive.gemm_naive")\n'
+    path = write("gemm_as_before.py", f"{first}{before}\n\ndef launch(a, b, c):\n    {launch}\n")
+    for edited, found in ({"gemm_naive"}, 1), ({"grid"}, 1), (set(), compiled):
+        monkeypatch.setattr(sources, "edited", lambda file, edited=edited: file.stem in edited)
+        check = run._StepCheck(catalog.find("gemm_naive"), True, FIRST, path)
+        check.lay_out(0, False, False, compiled=True)
+        ((_, result),) = isolate.run(check.tasks[:1], True, PATIENCE)
+        assert result.status == "right", result.message
+        assert len(result.kernels) == found
 
 
 def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
