@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy._core import multiarray
 from numpy.typing import NDArray
 
 from common.explain.faults import Fault, telling
@@ -39,6 +40,9 @@ LEFT_OVER = "no wait comes after it"  # of a copy: said last, as a read before i
 # counted among the copies, and the reads, but for what they cost: of rows, no lanes share a pass
 PAST_L1, ROWS = "copy past L1", "read of rows"
 COUNTED_AS = {PAST_L1: "copy", ROWS: "read"}
+
+# NumPy's own without what it wraps it in, which takes four times as long for a few warps; arrays' any() does so, too
+count_nonzero: Callable[[Any], int] = getattr(multiarray, "count_nonzero", np.count_nonzero)
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

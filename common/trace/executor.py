@@ -21,7 +21,7 @@ from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
 from common.run import stages
 from common.trace import races, values, views
-from common.trace.cost import WARP, Bools, Ints, Ledger
+from common.trace.cost import WARP, Bools, Ints, Ledger, count_nonzero
 from common.trace.functions import Function, Names
 from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers, Map
@@ -199,7 +199,7 @@ class Executor(State):
             counts = self.ledger.diverged.setdefault(line, [0, 0])
             if taken is not self.none and taken is not self.mask:
                 rows, yes = self.mask.bits.reshape(-1, WARP), taken.bits.reshape(-1, WARP)
-                counts[0] += int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
+                counts[0] += int(count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
             counts[1] += self.mask.warps
         return taken
 
@@ -295,7 +295,7 @@ class Executor(State):
                 return array[index]
             beyond = (index < -len(array)) | (index >= len(array))
             wrong = self.mask.bits & beyond
-            if wrong.any():
+            if count_nonzero(wrong):
                 self.fault("outside", line, "", f"a tuple of {len(array)} is read at {index[wrong][0]}", wrong)
             rows = np.stack([np.broadcast_to(value, index.shape) for value in array])
             return rows[np.where(beyond, 0, index), np.arange(len(index))]
@@ -337,7 +337,7 @@ class Executor(State):
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
         """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
         zero = b == 0
-        if not np.count_nonzero(zero):
+        if not count_nonzero(zero):
             return function(a, b)
         if "f" in (dtype_of(a).kind, dtype_of(b).kind):
             return function(np.float64(a) if type(a) is int else a, b)
@@ -380,7 +380,7 @@ def _registers(array: View, places: Sequence[Any], lanes: Bools) -> list[Any]:
         return []
     if storage.lacking:
         gaps = [storage.lacking[start + at] for at in {*places} if start + at in storage.lacking]
-        if any(np.count_nonzero(gap & lanes) for gap in gaps):
+        if any(count_nonzero(gap & lanes) for gap in gaps):
             return []
     return held
 

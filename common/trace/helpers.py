@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from common.catalog import codes
 from common.trace import values, views
-from common.trace.cost import PAST_L1, ROWS, WARP, Bools, Ints
+from common.trace.cost import PAST_L1, ROWS, WARP, Bools, Ints, count_nonzero
 from common.trace.intrinsics import Code, intrinsic, one_number
 from common.trace.shared import shared_memory
 from common.trace.state import State
@@ -122,14 +122,14 @@ def wait_async(state: State, line: int, pending: Value | None = None) -> None:
     for copy in state.copies:
         lanes, storage = copy.lanes & state.mask.bits, copy.view.storage
         lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
-        if lanes.any():
+        if count_nonzero(lanes):
             places, storage.loose = copy.place[lanes], None
             storage.pending[places] = False
             storage.data[places] = spread(copy.value, lanes.shape)[lanes]
             storage.written[places] = True
             storage.keep(state, copy.view, "write", copy.place, lanes, copy.line, copy.value)
             copy.lanes = copy.lanes & ~lanes
-    state.copies = [copy for copy in state.copies if copy.lanes.any()]
+    state.copies = [copy for copy in state.copies if count_nonzero(copy.lanes)]
     for oldest in state.copies[:1] if keep else ():
         behind = np.broadcast_to(state.groups - oldest.group, oldest.lanes.shape)
         state.ledger.under_way = max(state.ledger.under_way, int(behind[oldest.lanes].max()))

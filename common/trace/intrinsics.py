@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.trace import races, values, views
-from common.trace.cost import WARP, Bools, Ints
+from common.trace.cost import WARP, Bools, Ints, count_nonzero
 from common.trace.memory import Global
 from common.trace.shared import Shared, constant_memory, local_memory, shared_memory
 from common.trace.state import State
@@ -91,7 +91,7 @@ def cas(state: State, line: int, view: View, index: Any, old: Value, value: Valu
     change = lambda held, lanes: np.where(held == wanted[lanes], put[lanes], held)  # noqa: E731
     found = _change(state, line, view, index, change, state.lane_numbers)
     met = state.mask.bits & (found == wanted)
-    state.refused = 0 if met.any() else state.refused + 1
+    state.refused = 0 if count_nonzero(met) else state.refused + 1
     if state.refused > _MOST_REFUSED:
         raise state.unknown(line, WAITS)
     return found
@@ -240,10 +240,10 @@ def shuffle(state: State, line: int, member: Value, value: Value, other: Value, 
     # what comes from nobody may be thrown away, as the upper half of a sum is
     if state.has_engines:  # the launch is not run again, and a guard may throw away what returned threads gave
         unknown = missing & state.waiting.bits[giver]
-    if not real and unknown.any():
+    if not real and count_nonzero(unknown):
         state.doubt(line, f"{what} to it, and something comes of it", unknown)
         return taken if state.stand_in is None else np.where(unknown, kind.type(state.stand_in), taken)
-    if not (missing.any() and real):
+    if not (count_nonzero(missing) and real):
         return taken
     views.taint(state, line, missing, f"{what} to it")
     return np.where(missing, dtype_of(value).type(np.nan), taken)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from common.catalog import limits
 from common.trace import views
-from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Ints, Key
+from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Ints, Key, count_nonzero
 from common.trace.messages import TracedEvent, TracedRequest
 from common.trace.races import Shadow, picked
 from common.trace.state import Log, State, TraceError
@@ -54,8 +54,8 @@ class Storage:
         size = width * self.dtype.itemsize
         position = self._position(place)
         together = position if type(position) is int else int(_TOGETHER(position))
-        bad = together & (size - 1) and (position & (size - 1)) != 0
-        if np.count_nonzero(bad & state.mask.bits):
+        bad = bool(together & (size - 1)) and (position & (size - 1)) != 0
+        if bad is not False and count_nonzero(bad & state.mask.bits):
             first = state.first(place - view.start, bad)
             text = f"{8 * size}-bit access to {view.element(first)}, whose address is no multiple of {size} bytes"
             state.fault("misaligned", line, view.name, text, bad)
@@ -82,7 +82,7 @@ class Storage:
         """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
         have = np.True_ if self.written is None else self.written.take(at, mode="clip")
         lanes = state.mask.bits & ~have
-        if np.count_nonzero(lanes):
+        if count_nonzero(lanes):
             nan = self.dtype.kind == "f" and not changes
             views.read_unwritten(state, line, view, place - view.start, lanes, nan)
 
@@ -93,7 +93,7 @@ class Storage:
         kind, size = COUNTED_AS.get(op, op), width * self.dtype.itemsize
         tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * size)]
         positions = np.broadcast_to(self._position(place), lanes.shape)
-        tally.add(int(np.count_nonzero(lanes)), ledger.cost(self.space, positions, lanes, size, op))
+        tally.add(int(count_nonzero(lanes)), ledger.cost(self.space, positions, lanes, size, op))
         if len(tally.seen) < ledger.options.kept:
             asked = positions - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
             rows, bits = asked.reshape(-1, WARP), lanes.reshape(-1, WARP)
@@ -156,7 +156,7 @@ class Global(Storage):
                 self._shadow_in(state).read(state, view, at, lanes, line, state.stamps)
             return
         self.require_writable(state, view, line)
-        who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
+        who = lanes.nonzero()[0][:: -1 if state.reversed else 1]
         now = self._shadow_in(state).note(op, state, view, at[who], who, line, state.stamps, self.data)
         state.log.meet(now.who, now.stamps, now.event)
 
@@ -169,7 +169,7 @@ class Global(Storage):
             if state.tainted is not None:
                 views.reveal(state, value, f"is stored to {view.name} in line {line}")
             places, chosen = ordered(state, place + v, value, lanes, self.dtype)
-            who = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
+            who = lanes.nonzero()[0][:: -1 if state.reversed else 1]
             self.put(state, view, places, who, chosen, line)
 
     def put(self, state: State, view: View, places: Ints, who: Ints, values: Any, line: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace.cost import LEFT_OVER, WARP, Bools, Ints
+from common.trace.cost import LEFT_OVER, WARP, Bools, Ints, count_nonzero
 from common.trace.state import BARRIER, Log, State
 from common.trace.views import View
 
@@ -61,7 +61,7 @@ class Together:
             self._move(now, log)
         self._put(0, places, who, now.event)
         winner: Ints = self.slots[0][0][places]
-        chosen = np.flatnonzero(winner != who)[::-1]
+        chosen = (winner != who).nonzero()[0][::-1]
         if len(chosen):  # the first of them comes last, and so stays: it is the furthest from the winner
             self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
         return winner
@@ -70,14 +70,14 @@ class Together:
         """Keep those that are the last so far, before others become that."""
         places, who = now.places, now.who
         before, events = self.slots[0][0][places], self.slots[0][1][places]
-        if not (before >= 0).any():
+        if not count_nonzero(before >= 0):
             return
         passed = log.stamps(events, before) >> BARRIER != np.asarray(now.stamps) >> BARRIER
         here = before // log.lanes_per_block == who // log.lanes_per_block
         for beside in self.slots[1:2]:
             beside[0][places[passed | ~here]] = _NOBODY
         moved = (before >= 0) & (before != who) & ~(here & passed)
-        if moved.any():
+        if count_nonzero(moved):
             self._beside(places[moved], who[moved], before[moved], events[moved], log)
 
     def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints, log: Log) -> None:
@@ -127,7 +127,7 @@ class Shadow:
     def _catch_up(self) -> None:
         reads, self._reads, self._read_lanes = self._reads, [], 0
         for state, view, at, lanes, first, stamps, event in reads:
-            who = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
+            who = lanes.nonzero()[0] if lanes.dtype == np.bool_ else lanes
             now = Access(state, view, picked(at, lanes), who + first, picked_stamps(stamps, who), event)
             self._met(now, self.writers.slots[:1], "read", "written")
             self._met(now, self.atomics.slots, "read", "changed atomically")
@@ -146,7 +146,7 @@ class Shadow:
         self.writers.forget(places[changed])
         winner = self.writers.note(now, self.log)
         beaten = winner != who
-        if beaten.any():
+        if count_nonzero(beaten):
             final = data.copy()
             final[places] = values
             beaten &= ~same(final[places], values)
@@ -159,12 +159,12 @@ class Shadow:
             met = (other >= 0) & (other != now.who)
             if among is not None:
                 met &= among
-            if met.any():
+            if count_nonzero(met):
                 self._report(now, met, other, event[now.places], verb, theirs)
 
     def _report(self, now: Access, met: Bools, other: Ints, events: Ints, verb: str, theirs: str) -> None:
         """Faults for those of the accesses ``met`` that nothing orders; ``theirs`` is what the others did."""
-        state, view, chosen = now.state, now.view, np.flatnonzero(met)
+        state, view, chosen = now.state, now.view, met.nonzero()[0]
         line, everyones, base = self.log.events[now.event]
         places, who, other, events = now.places[chosen], now.who[chosen], other[chosen], events[chosen]
         then, own = self.log.stamps(events, other), self.log.stamps(events, who)
@@ -177,10 +177,10 @@ class Shadow:
         for kind, one in ("overlap", ~one_block), ("race", apart):
             if self.log.released:
                 one[one] = ~self.log.handed_over(other[one], then[one], events[one], who[one], stamps[one])
-            if not one.any():
+            if not count_nonzero(one):
                 continue
             plainer = one & ~one_warp
-            first = int(np.argmax(plainer if plainer.any() else one))
+            first = int(np.argmax(plainer if count_nonzero(plainer) else one))
             pair, lines = (int(who[first]), int(other[first])), (line, self.log.events[int(events[first])].line)
             lane, place = pair[0] - base, int(places[first])
             start = view.start if type(view.start) is int else int(view.start[lane])
@@ -195,7 +195,7 @@ class Shadow:
                 look_at = "the index of this store: threads that write at once need an element each"
             elif kind == "race":
                 why = no_barrier(state.home, *lines)
-            count = int(np.count_nonzero(one))
+            count = int(count_nonzero(one))
             state.fault(kind, line, view.name, f"{element} is {both}{why}", None, lane, count, "", look_at)
 
 
@@ -204,8 +204,8 @@ def picked(at: Any, lanes: Any) -> Any:
     if lanes.dtype != np.bool_:
         return at
     if isinstance(at, np.ndarray) and at.shape == lanes.shape:
-        return at if np.count_nonzero(lanes) == len(lanes) else at[lanes]
-    return np.full(np.count_nonzero(lanes), at)
+        return at if count_nonzero(lanes) == len(lanes) else at[lanes]
+    return np.full(count_nonzero(lanes), at)
 
 
 def picked_stamps(stamps: Any, lanes: Bools | Ints) -> Any:
@@ -248,13 +248,13 @@ def pass_barrier(state: State, line: int) -> None:
     present = None  # lanes of the blocks that come here, if not all do
     for other, lanes in state.absent.items():
         met = lanes & state.mask.bits
-        if met.any():
+        if count_nonzero(met):
             skipped(state, other, met, f": they come to the one in line {line}" if line != other else "")
             state.absent[other] = lanes & ~met
     if state.mask is not state.waiting and state.mask.count != state.waiting.count:
         present = _of_blocks(state)
         absent = state.waiting.bits & ~state.mask.bits & present
-        if absent.any():
+        if count_nonzero(absent):
             state.absent[line] = state.absent.get(line, state.none.bits) | absent
     _pass(state, present)
 
@@ -264,7 +264,7 @@ def pass_grid_barrier(state: State, line: int) -> None:
     if state.has_engines:
         raise state.unknown(line, "a barrier of the whole grid is not traced beside barriers that count bytes")
     absent = np.where(_of_blocks(state), state.waiting.bits, state.all.bits) & ~state.mask.bits
-    if absent.any():  # a block may lose threads
+    if count_nonzero(absent):  # a block may lose threads
         skipped(state, line, absent, barrier="barrier of the whole grid")
     _pass(state, None)
     state.log = Log(state.lanes_per_block)  # it orders all that was done before
@@ -293,7 +293,7 @@ def settle(state: State, present: Bools | None) -> None:
 def end(state: State) -> None:
     settle(state, None)
     for line, lanes in state.absent.items():
-        if lanes.any():
+        if count_nonzero(lanes):
             skipped(state, line, lanes)
     for copy in state.copies:
         text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.catalog import device, limits
 from common.trace import views
-from common.trace.cost import Bools, Cost, Key
+from common.trace.cost import Bools, Cost, Key, count_nonzero
 from common.trace.memory import Constant, OwnRecords, Storage, ordered, poisoned
 from common.trace.races import Shadow, picked
 from common.trace.state import Log, Mask, State
@@ -48,7 +48,7 @@ class Names:
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         places = np.broadcast_to(np.asarray(at), lanes.shape).clip(0, len(self._last) - 1)
         lost = lanes & self._wrote[view.name][places] & (self._last[places] != view.name)
-        if lost.any():
+        if count_nonzero(lost):
             other = self._last[places][int(np.argmax(lost))]
             place = state.first(places % (len(self._last) // state.blocks_at_once), lost) // view.dtype.itemsize
             text = f"{view.element(place)} is read, and {other} has overwritten it: each cuda.shared.array(0, ...)"
@@ -87,7 +87,7 @@ class Shared(Storage):
             if self.loose is None:
                 loose = ~self.written if self.pending is None else ~self.written | self.pending
                 self.loose = loose.reshape(-1, self.size).any(axis=0)
-            if low >= 0 and high <= self.size and not np.count_nonzero(self.loose[low:high]):
+            if low >= 0 and high <= self.size and not count_nonzero(self.loose[low:high]):
                 lanes, at = state.mask.bits, self.flat_offset(place)
                 self.record(state, view, place, width, op, line, lanes)
                 self._add(_Access("read", at, lanes, line, state.stamps, None, width, low, high))
@@ -107,7 +107,7 @@ class Shared(Storage):
     def note(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int) -> None:
         if op == "read":
             pending = self.pending if state.copies or state.has_engines else None
-            if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
+            if pending is not None and count_nonzero(early := lanes & pending.take(at, mode="clip")):
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
                 state.fault("copy-not-awaited", line, view.name, text, early)
             if self.names is not None:
@@ -140,7 +140,9 @@ class Shared(Storage):
         """Find races since the last barrier, at one of the blocks with the lanes ``present`` (None: of all)."""
         accesses, later = self.accesses, []
         if present is not None:  # what other blocks did waits for their barrier
-            later = [one._replace(lanes=one.lanes & ~present) for one in accesses if (one.lanes & ~present).any()]
+            later = [
+                one._replace(lanes=one.lanes & ~present) for one in accesses if count_nonzero(one.lanes & ~present)
+            ]
             accesses = [one._replace(lanes=one.lanes & present) for one in accesses]
         ops = {one.op for one in accesses}
         if "write" in ops or ops >= {"atomic", "read"}:
@@ -158,9 +160,10 @@ class Shared(Storage):
         for one in accesses:  # most read what was staged before
             if one.op != "read":
                 met.append(one)
-            elif np.count_nonzero(in_blocks[one.low : one.high]):
-                apart = (one._replace(at=one.at + v, width=1) for v in range(one.width))
-                met += [each for each in apart if np.count_nonzero(changed.take(each.at, mode="clip"))]
+            elif count_nonzero(in_blocks[one.low : one.high]):
+                for at in (one.at + v for v in range(one.width)):
+                    if count_nonzero(changed.take(at, mode="clip")):
+                        met.append(_Access("read", at, one.lanes, one.line, one.stamps))
         if _each_by_one_thread(state, changed, met):
             return
         content = np.zeros(len(self.data), self.dtype)
@@ -181,14 +184,11 @@ class Shared(Storage):
 def _each_by_one_thread(state: State, changed: Bools, accesses: list[_Access]) -> bool:
     """Is each of the elements that are changed accessed by one thread alone?"""
     owner = np.empty(len(changed), np.int64)
-    found = [(one.op, picked(one.at, one.lanes), picked(state.lane_numbers, one.lanes)) for one in accesses]
-    for _, places, who in found:
-        owner[places] = who
-    for op, places, who in found:
-        apart = owner.take(places) != who
-        if np.count_nonzero(apart) and np.count_nonzero(apart & changed[places] if op == "read" else apart):
-            return False
-    return True
+    places = np.concatenate([picked(one.at, one.lanes) for one in accesses])
+    who = np.concatenate([picked(state.lane_numbers, one.lanes) for one in accesses])
+    owner[places] = who
+    apart = owner.take(places) != who
+    return not (count_nonzero(apart) and count_nonzero(apart & changed[places]))
 
 
 class Local(Storage):
@@ -225,7 +225,9 @@ class Local(Storage):
             if gap is None:
                 return found
             found, missing = self.blank if found is None else found, gap & state.mask.bits
-            sums = next((s for s in self.flight if place in s.registers and (s.mask.bits & missing).any()), None)
+            sums = next(
+                (s for s in self.flight if place in s.registers and count_nonzero(s.mask.bits & missing)), None
+            )
         else:
             held = [self.blank if value is None else value for value in self.values]
             at, lane = place.clip(0, len(held) - 1), np.arange(len(place))
@@ -236,7 +238,7 @@ class Local(Storage):
             text = f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
             lanes = missing & sums.mask.bits
             state.fault("wgmma-order", line, view.name, text, lanes, cause="no wait for wgmma")
-        elif missing.any():
+        elif count_nonzero(missing):
             views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
         return found
 
@@ -255,7 +257,7 @@ class Local(Storage):
             else:
                 for i in range(len(self.values)):
                     lanes = state.mask.bits & (place + v == i)
-                    if lanes.any():
+                    if count_nonzero(lanes):
                         self.put(state, i, value, Mask(lanes))
 
     def put(self, state: State, i: int, value: Value, mask: Mask) -> None:
@@ -268,7 +270,7 @@ class Local(Storage):
             return
         old = self.values[i]
         lacking = self.whole.bits if old is None else self.lacking.pop(i, None)
-        if lacking is not None and (lacking := lacking & ~mask.bits).any():
+        if lacking is not None and count_nonzero(lacking := lacking & ~mask.bits):
             self.lacking[i] = lacking
         self.values[i] = np.where(mask.bits, value, self.blank if old is None else old)
 

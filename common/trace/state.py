@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.explain.faults import Fault
-from common.trace.cost import WARP, Bools, Ints, Ledger
+from common.trace.cost import WARP, Bools, Ints, Ledger, count_nonzero
 from common.trace.messages import Point
 from common.trace.values import Value, uniform
 
@@ -86,7 +86,7 @@ class Log:
             for fence in fences:
                 before = _met(fence.who, fence.stamps, own, moments, 1)
                 told, left = (Met(fence.event, fence.who[one], fence.stamps[one]) for one in (before, ~before))
-                if before.any():
+                if count_nonzero(before):
                     self.released[block].append((told, event))
                 if not before.all():
                     self._fences[block].append(left)
@@ -122,7 +122,7 @@ class Log:
                 looked[_met(second[own], now[own], met.who, met.stamps, -1)] = met.event
             for fence, event in self.released.get(one, ()):
                 told = (events[own] <= fence.event) & ((event < looked) if one == other else (event <= looked))
-                if told.any():
+                if count_nonzero(told):
                     found[own] |= told & _met(first[own], then[own], fence.who, fence.stamps, 1)
         return found
 
@@ -142,11 +142,11 @@ class Mask:
 
     def __init__(self, bits: Bools, count: int | None = None) -> None:
         self.bits = bits
-        self.count = int(np.count_nonzero(bits)) if count is None else count
+        self.count = int(count_nonzero(bits)) if count is None else count
 
     @cached_property
     def warps(self) -> int:
-        return int(np.count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
+        return int(count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class State:
 
     def _kept(self, mask: Mask, bits: Bools) -> Mask:
         """What of a mask is in ``bits``, too: itself if all is, ``none`` itself if nothing is."""
-        count = int(np.count_nonzero(bits))
+        count = int(count_nonzero(bits))
         return self.none if not count else mask if count == mask.count else Mask(bits, count)
 
     def part(self, condition: Value) -> Mask:
@@ -287,7 +287,7 @@ class State:
             lane = int(np.argmax(lanes))
             if not lanes[lane]:
                 return
-        count = count or int(np.count_nonzero(lanes))
+        count = count or int(count_nonzero(lanes))
         thread, block = self.thread_of(lane), self.block_of(lane + self.first_ordinal)
         fault = Fault(kind, text, line, look_at=look_at, array=array, thread=thread, block=block)
         self.ledger.fault(fault, count, cause)

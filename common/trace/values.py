@@ -250,7 +250,7 @@ def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> 
     def apply(*operands: Value) -> Value:
         for one in operands:
             found = getattr(one, "dtype", None)
-            if found is not dtype and found != dtype:
+            if found is not dtype and (found is None or found != dtype):
                 return function(*operands)
         return at_once(*operands) if at_once else cast(function(*operands), dtype)
 

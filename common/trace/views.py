@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from common.trace.cost import Bools, Ints
+from common.trace.cost import Bools, Ints, count_nonzero
 from common.trace.state import State
 from common.trace.values import INT64, Value, dtype_of, signed, uniform
 
@@ -202,17 +202,17 @@ def within(
         if not len(at) or _MOST(at.view(np.uint64)) < max(extent, 0):
             return at, None
         wrong = ((at < 0) | (at >= extent)) & state.mask.bits
-        if not np.count_nonzero(wrong):
+        if not count_nonzero(wrong):
             return at, None
     where, whole = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name, extent
     if axis is not None and (type(index) is int or dtype_of(index).kind == "i"):  # it may count from the end
         below = wrong & (at < 0) & (at >= -extent)
-        if np.count_nonzero(below):
+        if count_nonzero(below):
             text = f"{where} is {verb} at {state.first(at, below)}, its extent is {extent}: a negative index counts "
             state.fault("negative-index", line, view.name, f"{text}from the end", below)
             at = at + extent if type(at) is int else np.where(below, at + extent, at)
             wrong = wrong & ~below
-            if not np.count_nonzero(wrong):
+            if not count_nonzero(wrong):
                 return at, None
     numbers = str(first := state.first(at, wrong))
     if axis is None and extent < view.size:  # several elements from this one on
@@ -227,7 +227,7 @@ def beyond(state: State, view: View, place: Offsets, width: int, wrong: Wrong, l
         return wrong
     limit = len(view.storage.data) - width
     lanes: Bools = state.among(wrong) & ((place < 0) | (place > limit))
-    if not lanes.any():
+    if not count_nonzero(lanes):
         return wrong
     number = state.first(place, lanes)
     past = f"{number - limit} past its end" if number > limit else f"{-number} before its start"
@@ -275,7 +275,7 @@ def _unset(state: State, line: int, view: View, offset: int, lanes: Bools, becam
     """A fault of lanes that read what nothing has written; its words."""
     text, look_at = f"{view.element(offset)}, which nothing has written, is read{became}", view.storage.unset_look_at
     block, told = int(np.argmax(lanes)) // state.lanes_per_block, ""
-    gone = np.count_nonzero(state.left.reshape(state.blocks_at_once, -1)[block])
+    gone = count_nonzero(state.left.reshape(state.blocks_at_once, -1)[block])
     if gone and view.storage.space == "shared":
         told = f": {gone} of the block's {state.threads} threads had returned before the barrier"
         look_at = _RETURNED
@@ -296,7 +296,7 @@ def reveal(state: State, value: Value, what: str) -> None:
         return
     lanes = np.isnan(value) & state.tainted & state.mask.bits
     lane, became = int(np.argmax(lanes)), f", and what becomes of it {what}"
-    key = next((key for key, one in state.sources.items() if one.lanes[lane]), None) if lanes.any() else None
+    key = next((key for key, one in state.sources.items() if one.lanes[lane]), None) if count_nonzero(lanes) else None
     if key is None:
         return
     (line, name), source = key, state.sources.pop(key)

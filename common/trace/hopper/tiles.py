@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace.cost import WARP, Bools, Ints
+from common.trace.cost import WARP, Bools, Ints, count_nonzero
 from common.trace.memory import poisoned
 from common.trace.races import no_barrier, picked_stamps, same
 from common.trace.shared import Shared
@@ -88,7 +88,7 @@ class Clocks:
         """What lanes of one warp, in their order, hand over: not what others of it did since the last syncwarp."""
         warp, given = lanes[0] // WARP, np.asarray(self.known[lanes].max(axis=0))
         own = slice(warp * WARP, (warp + 1) * WARP)
-        if np.count_nonzero(self.alone[own]) > np.count_nonzero(self.alone[lanes]):
+        if count_nonzero(self.alone[own]) > count_nonzero(self.alone[lanes]):
             given[warp] -= 1
         else:
             self.now[warp] += 1
@@ -194,7 +194,7 @@ class Tiles(Shared):
     def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
         if op == "atomic":
             return  # these are not looked at here
-        clocks, who = state.engines.clocks, np.flatnonzero(lanes)
+        clocks, who = state.engines.clocks, lanes.nonzero()[0]
         clocks.alone |= lanes
         places = spread(at, lanes.shape)[who]
         agent = Agent(state, view, who, line, "read" if op == "read" else "written")
@@ -211,7 +211,7 @@ class Tiles(Shared):
         self.stamp[places] = picked_stamps(state.stamps, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
-        if beaten.any():
+        if count_nonzero(beaten):
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
             self._tell("race", agent, places, beaten, _MET % "written at once by thread {other}")
 
@@ -239,7 +239,7 @@ class Tiles(Shared):
         if agent.row is None:  # one lane's, of a warp whose others have fenced, with no syncwarp since
             others = (self.column[places] == agent.lane // WARP) & (self.lane[places] != agent.lane)
             unfenced |= others & (self.fence_stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
-        if not unfenced.any():
+        if not count_nonzero(unfenced):
             self._written_before(agent, places)
         self._tell("proxy-fence", agent, places, unfenced, _NOT_FENCED)
 
@@ -267,7 +267,7 @@ class Tiles(Shared):
         first = row[:, 0]
         wrong = ((row != first[:, None]) | (k != k[0, 0] + np.arange(k.shape[1]))).any(axis=1)
         wrong[1:] |= (first[1:] != first[:-1] + 1) & (first[1:] != 0)
-        if nowhere or not wrong.any():
+        if nowhere or not count_nonzero(wrong):
             return ""
         at, what = max(int(np.argmax(wrong)) - 1, 0), "columns" if along_n else "rows"
         read, copied = f"{what} {at} and {at + 1}", f"{what} {first[at]} and {first[at + 1]} of a box"
@@ -280,7 +280,7 @@ class Tiles(Shared):
 
     def _tell(self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, by: Any = None) -> None:
         """A fault where accesses of the agent ``met`` what was written last, or done ``by`` lanes in lines."""
-        if not met.any():
+        if not count_nonzero(met):
             return
         state, view, n = agent.state, agent.view, int(np.argmax(met))
         place, lane = int(places[n]), int(np.broadcast_to(agent.lane, met.shape)[n])
@@ -315,11 +315,11 @@ class Tiles(Shared):
         if agent.row is None:  # threads of one warp, with no syncwarp between
             unsynced = (column == agent.lane // WARP) & (self.lane[places] != agent.lane)
             met |= unsynced & (self.stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
-        if not met.any():
+        if not count_nonzero(met):
             return
         by_threads = column < agent.state.engines.clocks.warps
         awaited = met & ~by_threads & ~self.under_way[places]
-        if awaited.any() and agent.verb != "written":
+        if count_nonzero(awaited) and agent.verb != "written":
             self._tell("copy-not-awaited", agent, places, awaited, _NOT_AWAITED)
             met &= by_threads
         self._tell("race", agent, places, met, _MET % "written by thread {other}")
@@ -327,7 +327,7 @@ class Tiles(Shared):
     def _read_before(self, agent: Agent, places: Ints) -> None:
         """A fault where the agent does not know that reads of what it overwrites are done."""
         numbers = np.array([number_of[places] for number_of, _ in self.readers.values()])
-        if not numbers.any():
+        if not count_nonzero(numbers):
             return
         first_warp = places // self.size * (agent.state.lanes_per_block // WARP)
         warps = agent.state.engines.clocks.warps
