@@ -14,6 +14,7 @@ from common.commands.console import RIGHT
 from common.machine_code import codegen, successor
 from common.records import records
 from common.report import tables, traces
+from common.run import isolate
 from common.timing import measuring
 
 
@@ -31,6 +32,7 @@ def check(options: argparse.Namespace) -> int:
     seed = plan.new_seed() if options.seed is None else options.seed
     if options.record:
         return _record_verdicts(options, seed)
+    isolate.warm()
     steps = arguments.chosen(options)
     if options.full and options.shape is not None:
         raise ValueError("--full has shapes of its own: it cannot be given with --shape")
