@@ -148,6 +148,7 @@ intrinsic(wait_async, "wait_group")
 # --- what the lanes of a warp hold of matrices ---
 
 _G, _T = np.divmod(np.arange(WARP)[:, None], 4)
+_OPERANDS = 32  # of matrix instructions that are kept
 _MATRICES = 4  # of 8 x 8 halves or 8 x 4 float32, that one ldmatrix reads
 
 
@@ -221,14 +222,29 @@ def _require_warps(state: State, line: int, name: str) -> None:
     state.fault("warp-sync", line, "", text, apart)
 
 
-def _fragment(state: State, line: int, view: View, i: Value, count: int, kind: Any) -> Array:
-    """``view[i:i+count]`` by lane, as numbers; of codes of bfloat16, int8 hold half of one each."""
+def _fragment(
+    state: State, line: int, view: View, i: Value, count: int, kind: Any, places: Places | None = None,
+    extents: tuple[int, int] = (0, 0),
+) -> Array:  # fmt: skip
+    """``view[i:i+count]`` by lane, as numbers; of codes of bfloat16, int8 hold half of one each. With ``places``, the
+    matrices that they are: made once of registers that are multiplied several times."""
     coded = kind == codes.BFLOAT16
     if coded and view.dtype == np.int8:
         kind, count = np.int8, 2 * count
     view.require(state, line, "a matrix instruction", "", kind)
-    held = by_lane(state, view.read_flat(state, line, i, count, aligned=False))
-    return codes.values(held.view(codes.BFLOAT16)) if coded else held
+    elements = view.read_flat(state, line, i, count, aligned=False)
+    key = id(places), *map(id, elements)
+    kept: tuple[Any, Array] | None = state.operands.get(key)
+    if kept is not None:
+        return kept[1]
+    held = by_lane(state, elements)
+    found = codes.values(held.view(codes.BFLOAT16)) if coded else held
+    if places is not None:
+        found = whole(cut_to_tf32(found) if kind == np.float32 else found, places, extents)
+        if len(state.operands) >= _OPERANDS:
+            state.operands.clear()
+        state.operands[key] = elements, found  # while these are kept, no others have their ids
+    return found
 
 
 def _give(state: State, line: int, view: View, i: Value, held: Array) -> None:
@@ -245,14 +261,9 @@ def mma(
     """Add A times B to the sums from ``acc[i]`` on: products are exact in float64, and a sum is rounded once; the
     hardware rounds in an order of its own. ``places[p]`` says where the kept values of a sparse A belong."""
     _require_warps(state, line, name)
-    a = _fragment(state, line, a_frag, j, shape.a[0].shape[1], kind)
-    b = _fragment(state, line, b_frag, k, shape.b[0].shape[1], kind)
-    if kind == np.float32:
-        a, b = cut_to_tf32(a), cut_to_tf32(b)
-    left, right = (
-        whole(a, shape.a, (16, 16 if places is not None else shape.depth)),
-        whole(b, shape.b, (shape.depth, 8)),
-    )
+    kept = 16 if places is not None else shape.depth
+    left = _fragment(state, line, a_frag, j, shape.a[0].shape[1], kind, shape.a, (16, kept))
+    right = _fragment(state, line, b_frag, k, shape.b[0].shape[1], kind, shape.b, (shape.depth, 8))
     if places is not None:
         words = _fragment(state, line, places, p, 1, np.uint32)
         left = unpacked(left, words, one_number(state, line, name, half))
@@ -260,7 +271,7 @@ def mma(
     if state.ledger.recording:
         state.ledger.fma[line] += state.mask.warps * 16 * 8 * shape.depth
     found = summed(sums + left @ right, shape.sums)[:, rows, columns]
-    _give(state, line, acc, i, found.reshape(len(a), -1))
+    _give(state, line, acc, i, found.reshape(len(state.lane_numbers), -1))
 
 
 for _name, _shape, _kind in (

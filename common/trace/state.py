@@ -220,6 +220,7 @@ class State:
         self.sites: dict[Any, Any] = {}  # and of dynamic ones, by the place where a kernel asks for one
         self.copies: list[Any] = []  # under way to shared memory: each a helpers.Copy
         self.groups: Any = 0  # of copies that a thread has committed
+        self.operands: dict[Any, Any] = {}  # of matrix instructions: registers and the matrices that they hold
         self.tainted: Bools | None = None  # lanes that may hold what they read where nothing had written
         self.sources: dict[tuple[int, str], Any] = {}  # what they read, by line and array's name: a views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
