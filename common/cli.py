@@ -1,7 +1,5 @@
 """The command line: ``python -m common ...`` and the lessons' ``python -m lessons.NN_name``."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

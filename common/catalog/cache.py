@@ -1,8 +1,6 @@
 """Results of earlier runs, kept in ``.workbook/cache`` (git ignores it) under a key of all that they depend on:
 parameters, package versions, and the code, found by following imports from the modules that compute them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -8,8 +8,6 @@ own, ``lessons/<lesson>/helpers/<name>.py``, imported by ``importlib.import_modu
 What a lesson says of its steps for the harness to go by stands in its ``lesson.toml``: :class:`Settings`.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import difflib

@@ -4,8 +4,6 @@ E4M3, uint8: a sign, four bits of exponent and three of fraction. From 2^-9 to 4
 (Micikevicius et al. 2022, "FP8 Formats for Deep Learning"). BFLOAT16, uint16: the upper half of a float32.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

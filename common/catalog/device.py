@@ -1,7 +1,5 @@
 """The GPU: is there one, which, and can it be used; and how many processes and bytes this machine has room for."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -5,8 +5,6 @@ it. What is not code stands in ``exercises/exercises.toml``, ``[[exercise]]`` by
 nobody should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ On arrays of 16 bits operands are held exactly; sums stay below the largest floa
 output's, so that how they are rounded shows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

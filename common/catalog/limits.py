@@ -3,8 +3,6 @@ Specifications per Compute Capability" (7.5 to 12.x), and for allocation granula
 ``cuda_occupancy.h`` of the CUDA toolkit. Without a compute capability what some GPU takes is allowed.
 """
 
-from __future__ import annotations
-
 import math
 import numbers
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilat
 letters.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import namedtuple

@@ -6,8 +6,6 @@ and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016):
     outputs = A^T ((G taps G^T) * (B^T window B)) A        dtaps = G^T ((A doutputs A^T) * (B^T window B)) G
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

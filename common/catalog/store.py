@@ -5,8 +5,6 @@ What data from outside must be is said by types that msgspec takes, and checked 
 given fields that it lacks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

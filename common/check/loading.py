@@ -1,8 +1,6 @@
 """What tasks need of a step's file: its module, operands, and its problem as this card holds it: smaller where the
 arrays or a launch would be too large."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import time

@@ -7,8 +7,6 @@ process all of an engine's, or a few that share the traces. The tracer runs ever
 what is unsound; the GPU runs the kernel as compiled, at more and larger shapes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

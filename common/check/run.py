@@ -1,8 +1,6 @@
 """Steps checked and compiled, in child processes: their tasks, and what comes of them, one outcome for each shape,
 kept while a step's code does not change."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools
@@ -100,7 +98,7 @@ class Checking:
         if step in self._ahead:
             self._ahead[step].result()
 
-    def __enter__(self) -> Checking:
+    def __enter__(self) -> "Checking":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,8 +3,6 @@
 Only child processes import this module: it brings Numba and the tracer, which take long.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """What a command is given: every option, and which steps, presets and shapes were named."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``bench``, which measures what this GPU's record lacks, and ``sweep``: interrupted, they are continued."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The commands ``all``, ``charts`` and ``book``: what has changed is checked, timed, drawn and built anew."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path

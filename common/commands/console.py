@@ -1,7 +1,5 @@
 """What is said to whoever sits at the terminal: lines, complaints, progress, outcomes; and the exit codes."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import itertools

@@ -1,7 +1,5 @@
 """A reader's own files: ``history``, ``restore`` and ``reset`` of edited ones; ``grade`` and ``hint``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Steps checked and timed: a lesson's, its edited ones, these again at every save."""
 
-from __future__ import annotations
-
 import argparse
 import threading
 import time

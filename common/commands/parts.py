@@ -1,7 +1,5 @@
 """What a record holds beside times: what belongs to each part, whether it is current, and how it is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, ``ship``, ``inspect``."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

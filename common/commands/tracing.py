@@ -1,7 +1,5 @@
 """What kernels do with memory, those of a step (``trace``) or of any program (``run``)."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Runs a step's functions on the host, and answers what it asks of Numba CUDA there: arrays, launches."""
 
-from __future__ import annotations
-
 import inspect
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
@@ -173,7 +171,7 @@ def bounds(kernel: Any) -> tuple[int, ...]:
 
 
 @contextmanager
-def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
+def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator["Device"]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU, but for arrays and
     launches. Gives the card, an H200 that nobody has. :mod:`common.catalog.limits` refuses launches."""
     from numba import cuda
@@ -241,13 +239,13 @@ class Device:
     def synchronize(self) -> None:
         pass
 
-    def __getitem__(self, number: int) -> Device:
+    def __getitem__(self, number: int) -> "Device":
         return self.lst[number]
 
     def __len__(self) -> int:
         return 1
 
-    def __enter__(self) -> Device:
+    def __enter__(self) -> "Device":
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -5,8 +5,6 @@ their values and files. Numba's own cache would take two kernels of one factory 
 turned the closure into globals, and never finds one whose closure holds a device function.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

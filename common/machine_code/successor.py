@@ -3,8 +3,6 @@
 While a step is imported, the package stands in the place of ``numba``. Tried with 0.6.0.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

@@ -5,8 +5,6 @@ folder and a process group of its own, and is given tasks one at a time. Those t
 process, its owner, which is replaced when it ends, when a task leaves it in doubt, and when the code has changed.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json
@@ -186,7 +184,7 @@ def _preparation(name: str) -> dict[str, Any]:
 
 
 _prepare = spawn.get_preparation_data
-_living: set[Child] = set()
+_living: set["Child"] = set()
 
 
 class Child:

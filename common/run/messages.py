@@ -5,8 +5,6 @@ travels as a pickle; what comes back is JSON, read as the type of its results: a
 anything, and reading JSON runs nothing. Paths are absolute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,7 +152,7 @@ class Outcome(StepResult, frozen=True, kw_only=True):
     preset: str | None = None
 
     @classmethod
-    def of(cls, step: Step, problem: Problem, preset: str | None, result: StepResult) -> Outcome:
+    def of(cls, step: Step, problem: Problem, preset: str | None, result: StepResult) -> "Outcome":
         return cls(step=step, problem=problem, preset=preset, **result.told())
 
     @property
@@ -221,14 +219,14 @@ class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
         return problems.from_shape(self.ladder, self.shape)
 
 
-def place_of(step: Step, file: Path | Rival | None = None) -> dict[str, Any]:
+def place_of(step: Step, file: "Path | Rival | None" = None) -> dict[str, Any]:
     """The fields of a :class:`FileTask`: a step, or ``file`` in its place, which has helpers of its own if a
     :class:`Rival`, and takes the step's path for its own."""
     own = {"path": file.path, "home": str(step.path), "helpers": file.helpers} if isinstance(file, Rival) else {}
     return {"path": str(file or step.path), "ladder": step.ladder, "step": step.name, **own}
 
 
-def at(step: Step, problem: Problem, file: Path | Rival | None = None) -> dict[str, Any]:
+def at(step: Step, problem: Problem, file: "Path | Rival | None" = None) -> dict[str, Any]:
     """The fields of a :class:`ShapeTask`: a step, or ``file`` in its place, at one shape."""
     return {**place_of(step, file), "shape": problem.shape()}
 

@@ -4,8 +4,6 @@ What counts is the time that a task itself takes: its process's processor time, 
 runs; of a process that sleeps a tenth of the clock. So a busy machine is not taken for a kernel that does not end.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
