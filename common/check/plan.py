@@ -106,7 +106,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Check]:
         return traced
     on_gpu = on_gpu + [case(one, "gpu") for one in drawn(ladder, seed, count, most, terms)]
     large = [case(one, "gpu", "large") for one in listed("large", ladder)]
-    return traced + _operands([replace(one, engine="gpu") for one in on_gpu], seed) + large
+    return traced + _operands([replace(one, engine="gpu", small=False) for one in on_gpu], seed) + large
 
 
 def smoke(ladder: str, gpu: bool, seed: int) -> list[Check]:
