@@ -124,7 +124,7 @@ def test_a_small_card_has_all_tiles_of_a_step(name):
     assert taken == {(tile["BLOCK_M"], tile["BLOCK_N"]) for _, tile in getattr(step, "im2col", step).planning.TILES}
 
 
-@pytest.mark.parametrize("ladder", ["gemm", "hgemm", "igemm", "fp8gemm", "bfgemm", "hconv3d", "iconv3d"])
+@pytest.mark.parametrize("ladder", ["gemm", "hgemm", "igemm", "fp8gemm", "bfgemm", "conv2d", "hconv3d", "iconv3d"])
 def test_blocks_stay_for_several_tiles_in_a_check_and_at_a_shape_that_is_asked_for(ladder):
     small = [case.problem for case in plan.cases(ladder, False, 0) if case.small]
     assert small
