@@ -93,7 +93,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Check]:
     if full:
         traced, count, most = _pairwise(ladder, seed), 2 if compiled else 60, LARGEST_ON_GPU
         on_gpu, terms = traced[:: 10 if compiled else 1], LARGEST_ON_GPU >> 8
-        traced = traced + [case(one, "traced", "usual", seed, small=True) for one in listed("small_card", ladder)]
+        traced = traced + [case(one, "traced", "usual", seed, small=True) for one in small_card(ladder)]
     else:
         drawn_too = [case(one, "traced") for one in drawn(ladder, seed, DRAWN)]
         traced = _operands([one for one, _ in chosen(ladder)] + drawn_too, seed)
@@ -104,7 +104,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Check]:
         return traced
     on_gpu = on_gpu + [case(one, "gpu") for one in drawn(ladder, seed, count, most, terms)]
     large = [case(one, "gpu", "large") for one in listed("large", ladder)]
-    return traced + _operands([replace(one, engine="gpu") for one in on_gpu], seed) + large
+    return traced + _operands([replace(one, engine="gpu", small=False) for one in on_gpu], seed) + large
 
 
 def smoke(ladder: str, gpu: bool, seed: int) -> list[Check]:
@@ -149,9 +149,10 @@ def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Check]:
     found = [case(problem, "gpu", "usual", seed)] if gpu else []
     if not too_large(problem):
         quick = not gpu and multiply_adds(problem) <= TRACED_FROM
-        found.append(case(problem, "traced", "usual" if quick else "once", seed))
-        if problem in listed("small_card", problem.ladder):
-            found.append(case(problem, "traced", "usual", seed, small=True))
+        depth: Depth = "usual" if quick else "once"
+        found.append(case(problem, "traced", depth, seed))
+        if problem in small_card(problem.ladder):
+            found.append(case(problem, "traced", depth, seed, small=True))
     return found
 
 
@@ -264,6 +265,11 @@ def listed(name: str, ladder: str) -> tuple[Problem, ...]:
     keys += ["convolutions"] if issubclass(kind, Convolution) else []
     texts: list[str] = next((lists[key] for key in keys if key in lists), [])
     return tuple(problems.parse_shape(ladder, text) for text in texts)
+
+
+def small_card(ladder: str) -> tuple[Problem, ...]:
+    """Shapes that are also checked on a card of few multiprocessors, where blocks stay for several tiles."""
+    return *listed("small_card", ladder), *(one.problem for one, _ in chosen(ladder) if one.small)
 
 
 def tiled(ladder: str) -> tuple[Problem, ...]:

@@ -124,6 +124,14 @@ def test_a_small_card_has_all_tiles_of_a_step(name):
     assert taken == {(tile["BLOCK_M"], tile["BLOCK_N"]) for _, tile in getattr(step, "im2col", step).planning.TILES}
 
 
+@pytest.mark.parametrize("ladder", ["gemm", "hgemm", "igemm", "fp8gemm", "bfgemm", "conv2d", "hconv3d", "iconv3d"])
+def test_blocks_stay_for_several_tiles_in_a_check_and_at_a_shape_that_is_asked_for(ladder):
+    small = [case.problem for case in plan.cases(ladder, False, 0) if case.small]
+    assert small
+    for problem in small:
+        assert [case.small for case in plan.cases_at(problem, False, 0)] == [False, True]
+
+
 def test_a_finding_on_a_small_card_says_so():
     path = mutants.path("conv3d_stride_w_lost_on_a_full_card")
     problem = next(problem for problem in plan.listed("small_card", "conv3d") if problem.stride_w > 1)

@@ -15,8 +15,9 @@ FOLDER = Path(__file__).parent
 WHOLE = "whole"  # the table of those that are files of their own
 # Bases that are a lesson's: steps, and exercises as solved.
 STEPS = {
-    "bfgemm_mma", "bfgemm_wgmma", "dgrad_direct", "fp8gemm_promoted", "gemm_tuned", "hconv3d_mma", "hgemm_pipelined",
-    "hgemm_sparse", "hgemm_sparse_wgmma", "hgemm_specialised", "iconv3d_direct", "igemm_mma", "igemm_wgmma",
+    "bfgemm_mma", "bfgemm_wgmma", "dgrad_direct", "fp8gemm_promoted", "gemm_tuned", "hconv3d_im2col", "hconv3d_mma",
+    "hgemm_pipelined", "hgemm_sparse", "hgemm_sparse_wgmma", "hgemm_specialised", "hgemm_tma_stores",
+    "iconv3d_direct", "igemm_mma", "igemm_wgmma",
 }  # fmt: skip
 SOLVED = {
     "gemm_tf32_fragments", "hconv3d_corner_off_by_one", "hgemm_one_warpgroup", "hgemm_released_too_early",
