@@ -295,10 +295,7 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     texts = (store.read_text(step.path) for step in (old, new))
     before, after = (re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines() for text in texts)
     if old.path in reached([new.path]):
-        module = re.search(rf'^(\w+) = (.*import_module\("[\w.]+\.{old.name}"\))', "\n".join(after), re.MULTILINE)
-        named = {module[1], module[2].replace('"', "'")} if module else set()
-        own = [one for one in _definitions(after, new.name) if not _only_names(one[1], named)]
-        after = [line for _, lines in own for line in lines]
+        own = list(_definitions(after, new.name))
         inner = re.findall(r"^ +def (\w+)", "\n".join(after), re.MULTILINE)  # such as a kernel in a function now
         replaced = {*(name for name, _ in own), *(name.replace(new.name, "STEP") for name in inner)}
         before = [line for name, lines in _definitions(before, old.name) if name in replaced for line in lines]
@@ -331,13 +328,3 @@ def _definitions(lines: list[str], step: str) -> Iterator[tuple[str, list[str]]]
         last = node.end_lineno or node.lineno
         yield (name or ast.unparse(node)).replace(step, "STEP"), lines[first:last]
         first = last
-
-
-def _only_names(lines: list[str], modules: set[str]) -> bool:
-    """Do these lines only give names of their own to what a module has, as in ``A, B = gemm.A, gemm.B``?"""
-    for node in ast.parse("\n".join(lines)).body:
-        if isinstance(node, ast.Assign):
-            ends = (one.elts if isinstance(one, ast.Tuple) else [one] for one in (node.targets[0], node.value))
-            names, values = ([ast.unparse(one) for one in end] for end in ends)
-            return any(values == [f"{module}.{name}" for name in names] for module in modules)
-    return False

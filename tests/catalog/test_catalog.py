@@ -182,9 +182,6 @@ def test_difference_leaves_out_what_the_new_step_imports_from_the_old():
     assert sum(line[0] in "+-" for line in lines) < 150
     lines = list(sources.difference(catalog.find("hgemm_tma"), catalog.find("hgemm_specialised")))
     assert "-     arrived = hopper.barrier_array(STAGES)" in lines  # of the kernel, which has the step's name
-    assert not any("tma.BLOCK_M" in line for line in lines)  # a name for what is in use as it is
-    lines = list(sources.difference(catalog.find("hgemm_pipelined"), catalog.find("igemm_mma")))
-    assert not any(line[2:].startswith(("multiplying = ", "def multiplying(")) for line in lines)
     lines = list(sources.difference(catalog.find("hgemm_tma_stores"), catalog.find("hconv3d_im2col")))
     assert any(line.startswith("- def hgemm_tma_stores(") for line in lines)  # the new kernel is in a function
     fused, dispatch = catalog.find("conv2d_fused_unroll_gemm"), catalog.find("conv2d_layer_dispatch")
