@@ -10,6 +10,7 @@ other waits for; what one lane has waited for, its warp knows by the next syncwa
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,16 +57,11 @@ class Clocks:
         self.now: Ints = np.zeros(warps, np.int64)  # the interval that a warp is in, which no other one knows of
         self.alone: Bools = np.zeros(warps * WARP, np.bool_)  # lanes with accesses since their warp's last syncwarp
         self.known: Ints = np.zeros((warps * WARP, self.columns), np.int64)
-        self._begin(np.arange(warps))
+        self.pass_on(np.arange(warps))
 
     @property
     def _by_warp(self) -> Ints:
         return self.known.reshape(self.warps, WARP, -1)
-
-    def _begin(self, warps: Any) -> None:
-        self.now[warps] += 1
-        self._by_warp[warps, :, warps] = self.now[warps, None]
-        self.alone.reshape(self.warps, WARP)[warps] = False
 
     def column(self) -> int:
         if self.columns == self.known.shape[1]:
@@ -82,7 +78,9 @@ class Clocks:
     def pass_on(self, warps: Any) -> None:
         """The lanes of each of these warps have met: what one knows all know."""
         self._by_warp[warps] = self._by_warp[warps].max(axis=1, keepdims=True)
-        self._begin(warps)
+        self.now[warps] += 1
+        self._by_warp[warps, :, warps] = self.now[warps, None]
+        self.alone.reshape(self.warps, WARP)[warps] = False
 
     def release(self, lanes: list[int]) -> Ints:
         """What lanes of one warp, in their order, hand over: not what others of it did since the last syncwarp."""
@@ -138,52 +136,49 @@ class Agent(NamedTuple):
         return self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
 
 
-# what is at fault that nobody has waited for: its kind, the functions that commit and wait, the cause
+# what is at fault that nobody has waited for: its kind, the functions that commit and wait, who has ended, the cause
 _LEFT = {
-    WGMMA: ("wgmma-order", "wgmma_commit", "wgmma_wait", "no wait for wgmma"),
-    STORE: ("copy-not-awaited", "tma_commit", "tma_wait_read", ""),
+    WGMMA: ("wgmma-order", "wgmma_commit", "wgmma_wait", "threads end", "no wait for wgmma"),
+    STORE: ("copy-not-awaited", "tma_commit", "tma_wait_read", "thread ends", ""),
 }
 
 
 class Groups:
-    """What some ``lanes``, a warpgroup or one, have begun and not waited for, the oldest first, each with its group's
-    number: products (WGMMA) or bulk stores (STORE)."""
+    """What some lanes, a warpgroup or one, have begun and not waited for, the oldest first: products (WGMMA) or bulk
+    stores (STORE). Of each the number of its group, its name, array and line, and what carries it out."""
 
-    def __init__(self, kind: int, lanes: range) -> None:
-        self.kind, self.lanes, self.committed = kind, list(lanes), 0
-        self.under_way: list[tuple[int, Any]] = []
+    def __init__(self, kind: int, lanes: slice) -> None:
+        self.kind, self.lanes, self.committed = kind, lanes, 0
+        self.under_way: list[tuple[int, str, str, int, Callable[[], None]]] = []
 
-    def begin(self, work: Any) -> None:
-        self.under_way.append((self.committed + 1, work))
+    def begin(self, what: str, array: str, line: int, work: Callable[[], None]) -> None:
+        self.under_way.append((self.committed + 1, what, array, line, work))
 
-    def finish(self, state: State, pending: int) -> None:
+    def finish(self, clocks: Clocks, pending: int) -> None:
         """Carry out all but the last ``pending`` groups: the lanes know of it."""
-        clocks, done = state.engines.clocks, self.committed - pending
+        done = self.committed - pending
         while self.under_way and self.under_way[0][0] <= done:
-            self.under_way.pop(0)[1].carry_out(state)
-        if done > 0:
-            given: Ints = np.zeros_like(clocks.known[0])
-            given[self.kind * clocks.warps + self.lanes[0] // WARP] = done
-            clocks.acquire(self.lanes, given)
+            self.under_way.pop(0)[-1]()
+        known = clocks.known[self.lanes, self.kind * clocks.warps + self.lanes.start // WARP]
+        np.maximum(known, done, out=known)
 
     def end(self, state: State) -> None:
         """The lanes have ended: what is under way is at fault."""
-        kind, commit, wait, cause = _LEFT[self.kind]
-        for number, work in self.under_way:
+        kind, commit, wait, ended, cause = _LEFT[self.kind]
+        for number, what, array, line, _ in self.under_way:
             missing = wait if number <= self.committed else f"{commit} and no {wait}"
-            ended = "thread ends" if len(self.lanes) == 1 else "threads end"
-            text = f"{work.what} is still under way when its {ended}: no {missing} comes after it"
-            state.fault_of(self.lanes[0], kind, work.line, work.view.name, text, cause)
+            text = f"{what} is still under way when its {ended}: no {missing} comes after it"
+            state.fault_of(self.lanes.start, kind, line, array, text, cause)
 
 
 class Tiles(Shared):
     def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
         super().__init__(state, size, dtype, alignment)
         count = len(self.data)
-        self.column = np.full(count, -1, np.int64)  # of the clocks: who wrote an element last
-        # which number of that column says that it is done; the writer, its line and stamp; the interval in which it
-        # called fence_async, and its stamp then
-        self.number, self.lane, self.line, self.stamp, self.fenced, self.fence_stamp = np.zeros((6, count), np.int64)
+        # Who wrote an element last: the column of the clocks whose number says that it is done; the writer, its line
+        # and stamp; the interval in which it called fence_async, and its stamp then.
+        self.column, self.number, self.lane, self.line, self.fenced, self.fence_stamp = np.zeros((6, count), np.int64)
+        self.stamp = np.full(count, -1, np.int64)
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
         # by kind and warp of a block, what its threads, or the engines it has set to work, read last: number, line
@@ -239,8 +234,6 @@ class Tiles(Shared):
         if agent.row is None:  # one lane's, of a warp whose others have fenced, with no syncwarp since
             others = (self.column[places] == agent.lane // WARP) & (self.lane[places] != agent.lane)
             unfenced |= others & (self.fence_stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
-        if not unfenced.any():
-            self._written_before(agent, places)
         self._tell("proxy-fence", agent, places, unfenced, _NOT_FENCED)
 
     def filled_by_engine(self, agent: Agent, places: Ints, width: int, column: int, number: int) -> None:
@@ -309,9 +302,7 @@ class Tiles(Shared):
     def _written_before(self, agent: Agent, places: Ints) -> None:
         """A fault where the agent does not know that what was written last is done."""
         column = self.column[places]
-        if not len(places) or column.max() < 0:
-            return
-        met = (column >= 0) & (self.number[places] > agent.known(column))
+        met = self.number[places] > agent.known(column)
         if agent.row is None:  # threads of one warp, with no syncwarp between
             unsynced = (column == agent.lane // WARP) & (self.lane[places] != agent.lane)
             met |= unsynced & (self.stamp[places] == picked_stamps(agent.state.stamps, agent.lane))

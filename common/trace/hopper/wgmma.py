@@ -171,8 +171,6 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
 class Product:
     """One instruction of the warpgroup from the lane ``lead`` on; ``asked``: its arguments by name."""
 
-    what = "wgmma"
-
     def __init__(self, state: State, line: int, form: Form, lead: int, asked: dict[str, Any]) -> None:
         self.state, self.line, self.form, self.lead, self.asked = state, line, form, lead, asked
         self.tiles: View = asked["tiles"]
@@ -250,12 +248,12 @@ class Product:
             state.engines.pipeline.turn(self.stages[-1], "multiplied", self.line)
             tiles.read_by_engine(agent, places.reshape(-1), WGMMA, groups.committed + 1)
         self.sums.open += 1
-        groups.begin(self)
+        groups.begin("wgmma", self.view.name, self.line, self._carry_out)
 
     def _by_lane(self, held: list[Value]) -> NDArray[Any]:
         return helpers.by_lane(self.state, held)[self.lead : self.lead + WARPGROUP]
 
-    def carry_out(self, state: State) -> None:
+    def _carry_out(self) -> None:
         """Read the operands now, as late as wgmma may, and add."""
         form, data, sums = self.form, self.tiles.storage.data, self.sums
         right = data[self.places["B"]]
@@ -283,9 +281,9 @@ class Product:
         sums.matrix[:] = helpers.summed(added, form.sums)
         sums.open -= 1
         if not sums.open:
-            sums.land(state)
+            sums.land(self.state)
         for column in self.stages:
-            state.engines.pipeline.turn(column, "free")
+            self.state.engines.pipeline.turn(column, "free")
 
 
 def cut_sums(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
