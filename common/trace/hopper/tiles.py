@@ -17,7 +17,7 @@ import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.memory import poisoned
-from common.trace.races import no_barrier, picked_stamps, same
+from common.trace.races import Access, no_barrier, picked_stamps, same
 from common.trace.shared import Shared
 from common.trace.state import State
 from common.trace.values import spread
@@ -186,7 +186,8 @@ class Tiles(Shared):
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
-    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
+    def keep(self, access: Access) -> None:
+        op, state, view, at, lanes, line, _, value, *_ = access
         if op == "atomic":
             return  # these are not looked at here
         clocks, who = state.engines.clocks, np.flatnonzero(lanes)
