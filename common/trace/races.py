@@ -47,8 +47,8 @@ class Together:
     """Threads that read an element, changed it atomically, or wrote the value that it has: in ``slots`` the last; one
     more since the last barrier, of another warp if there is one; and one of another block."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, lanes_per_block: int) -> None:
+        self.size, self.lanes_per_block = size, lanes_per_block
         self.slots: list[Slot] = []
 
     def forget(self, places: Ints) -> None:
@@ -61,29 +61,30 @@ class Together:
             self.slots.append((np.full(self.size, _NOBODY), np.zeros(self.size, np.int64)))
         self.slots[number][0][places], self.slots[number][1][places] = who, event
 
-    def note(self, now: Access, log: Log) -> Ints:
+    def note(self, now: Access) -> Ints:
         """Of each of the access's elements, who is the last now: of lanes that touch one at once, a later one."""
         places, who = now.at, now.lanes
         if self.slots:  # who was the last so far is kept beside
             before, events = self.slots[0][0][places], self.slots[0][1][places]
             moved = np.flatnonzero((before >= 0) & (before != who))
-            self._beside(places[moved], who[moved], before[moved], events[moved], log)
+            self._beside(places[moved], who[moved], before[moved], events[moved])
         self._put(0, places, who, now.event)
         winner: Ints = self.slots[0][0][places]
         # the first of the others comes last, and so stays: it is the furthest from the winner
         chosen = np.flatnonzero(winner != who)[::-1]
-        self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
+        self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event))
         return winner
 
-    def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints, log: Log) -> None:
+    def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints) -> None:
         """Keep ``other`` for elements whose last one is now ``last``, where it tells more than who is kept so far."""
         if not len(places):
             return
-        here = last // log.lanes_per_block == other // log.lanes_per_block
+        block = last // self.lanes_per_block
+        here = block == other // self.lanes_per_block
         self._put(2, places[~here], other[~here], events[~here])
         kept = self.slots[1][0][places]
-        loose = kept // log.lanes_per_block != last // log.lanes_per_block
-        more = here & ((other // WARP != last // WARP) | loose | (kept // WARP == last // WARP))
+        elsewhere = kept // self.lanes_per_block != block  # or nobody
+        more = here & ((other // WARP != last // WARP) | elsewhere | (kept // WARP == last // WARP))
         self._put(1, places[more], other[more], events[more])
 
 
@@ -93,7 +94,7 @@ class Shadow:
 
     def __init__(self, size: int, log: Log, per_block: int = 0) -> None:
         self.log, self.per_block = log, per_block
-        self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
+        self.writers, self.readers, self.atomics = (Together(size, log.lanes_per_block) for _ in range(3))
         self._reads: list[Access] = []  # that nothing need be known of until something is written
         self._read_lanes = 0
 
@@ -114,7 +115,7 @@ class Shadow:
         else:
             self._met(now, self.writers.slots, "changed atomically", "written")
             self._met(now, self.readers.slots, "changed atomically", "read")
-            self.atomics.note(now, self.log)
+            self.atomics.note(now)
         return now
 
     def _each(self, access: Access) -> Access:
@@ -128,7 +129,7 @@ class Shadow:
         for now in map(self._each, reads):
             self._met(now, self.writers.slots[:1], "read", "written")
             self._met(now, self.atomics.slots, "read", "changed atomically")
-            self.readers.note(now, self.log)
+            self.readers.note(now)
 
     def _write(self, now: Access, data: Any) -> None:
         places, who, values, lanes = now.at, now.lanes, now.value, self.log.lanes_per_block
@@ -141,7 +142,7 @@ class Shadow:
             loose = (others == who // lanes) | (changing != who // lanes) if i else None
             self._met(now, [slot], "written", "changed atomically", loose)
         self.writers.forget(places[changed])
-        winner = self.writers.note(now, self.log)
+        winner = self.writers.note(now)
         beaten = winner != who
         if beaten.any():
             final = data.copy()

@@ -57,11 +57,16 @@ class Clocks:
         self.now: Ints = np.zeros(warps, np.int64)  # the interval that a warp is in, which no other one knows of
         self.alone: Bools = np.zeros(warps * WARP, np.bool_)  # lanes with accesses since their warp's last syncwarp
         self.known: Ints = np.zeros((warps * WARP, self.columns), np.int64)
-        self.pass_on(np.arange(warps))
+        self._begin(np.arange(warps))
 
     @property
     def _by_warp(self) -> Ints:
         return self.known.reshape(self.warps, WARP, -1)
+
+    def _begin(self, warps: Any) -> None:
+        self.now[warps] += 1
+        self._by_warp[warps, :, warps] = self.now[warps, None]
+        self.alone.reshape(self.warps, WARP)[warps] = False
 
     def column(self) -> int:
         if self.columns == self.known.shape[1]:
@@ -78,9 +83,7 @@ class Clocks:
     def pass_on(self, warps: Any) -> None:
         """The lanes of each of these warps have met: what one knows all know."""
         self._by_warp[warps] = self._by_warp[warps].max(axis=1, keepdims=True)
-        self.now[warps] += 1
-        self._by_warp[warps, :, warps] = self.now[warps, None]
-        self.alone.reshape(self.warps, WARP)[warps] = False
+        self._begin(warps)
 
     def release(self, lanes: list[int]) -> Ints:
         """What lanes of one warp, in their order, hand over: not what others of it did since the last syncwarp."""
@@ -302,8 +305,11 @@ class Tiles(Shared):
 
     def _written_before(self, agent: Agent, places: Ints) -> None:
         """A fault where the agent does not know that what was written last is done."""
+        number = self.number[places]
+        if not number.any():
+            return
         column = self.column[places]
-        met = self.number[places] > agent.known(column)
+        met = number > agent.known(column)
         if agent.row is None:  # threads of one warp, with no syncwarp between
             unsynced = (column == agent.lane // WARP) & (self.lane[places] != agent.lane)
             met |= unsynced & (self.stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
