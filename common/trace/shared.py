@@ -78,11 +78,11 @@ class Shared(Storage):
             if low >= 0 and high <= self.size and not np.count_nonzero(self.loose[low:high]):
                 lanes, at = state.mask.bits, self.flat_offset(place)
                 self.record(state, view, place, width, op, line, lanes)
-                self._add(Access("read", state, view, at, lanes, line, state.stamps, None, width, low, high))
+                self.keep(Access("read", state, view, at, lanes, line, state.stamps, None, width, low, high))
                 return [(self.data[v:] if v else self.data).take(at, mode="clip") for v in range(width)]
         return super().read(state, view, place, width, wrong, line, op)
 
-    def _add(self, access: Access) -> None:
+    def keep(self, access: Access) -> None:
         self.accesses.append(access)
         self._read_lanes += access.width * len(access.lanes) * (access.op == "read")
         if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
@@ -94,16 +94,12 @@ class Shared(Storage):
 
     def note(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int) -> None:
         if op == "read":
-            pending = self.pending if state.copies or state.has_engines else None
-            if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
+            if self.pending is not None and np.count_nonzero(early := lanes & self.pending.take(at, mode="clip")):
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
                 state.fault("copy-not-awaited", line, view.name, text, early)
             if self.names is not None:
                 self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
         self.keep(Access(op, state, view, at, lanes, line, state.stamps))
-
-    def keep(self, access: Access) -> None:
-        self._add(access)
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         lanes, self.loose = state.among(wrong), None
