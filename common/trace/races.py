@@ -24,7 +24,8 @@ _AT_ONCE = "written at once"
 
 class Access(NamedTuple):
     """What lanes do to an array: read, write or atomic (``op``). ``at`` and ``lanes``: as :func:`picked` takes them;
-    in a shadow, an element and an ordinal each."""
+    in a shadow, an element and an ordinal each; in Hopper's tiles, where ``op`` is what a fault says, elements, and a
+    lane for each or for all."""
 
     op: str
     state: State
@@ -38,6 +39,7 @@ class Access(NamedTuple):
     low: int = 0  # of a block's elements the first, and the one behind the last, that may be accessed
     high: int | None = None
     event: int = 0
+    row: Any = None  # of an access for a whole warpgroup: what all its lanes know (hopper.tiles.Clocks)
 
 
 Slot = tuple[Ints, Ints]  # for each element a thread, and the event in which it touched it

@@ -257,7 +257,7 @@ def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> 
 
 
 @lru_cache(maxsize=4096)
-def narrow_constant(value: int, number: type[np.integer[Any]]) -> Value:
+def narrow_constant(value: int, number: Any) -> Value:
     """A constant as `lessons.toolkit.narrow` has it: of type ``number``, if it fits."""
     limits = np.iinfo(number)
     return number(value) if limits.min <= value <= limits.max else value

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from common.catalog import reference
 from common.trace.cost import LEFT_OVER, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
-from common.trace.hopper.tiles import ROW, STORE, Agent, joined, swizzled
+from common.trace.hopper.tiles import ROW, STORE, joined, swizzled
 from common.trace.intrinsics import on_engines, one_number
 from common.trace.messages import TracedSpan
+from common.trace.races import Access
 from common.trace.state import State
 from common.trace.values import Value, spread
 from common.trace.views import View, as_offset, within
@@ -45,8 +46,8 @@ class Barrier:
         self.arrivals = self.missing = 0  # of a phase, 0 until barrier_init; those of this one that have not come
         self.expected = self.arrived = 0  # bytes of this phase
         self.expected_in = 0  # the line of the last barrier_expect
-        # boxes on their way whose bytes count in this phase: places, values, and what the thread knew that began it
-        self.copies: list[tuple[Agent, Ints, NDArray[Any], Ints]] = []
+        # boxes on their way whose bytes count in this phase, their values, and what the thread knew that began it
+        self.copies: list[tuple[Access, NDArray[Any], Ints]] = []
         self.column = state.engines.clocks.column()
         state.engines.by_column[self.column] = self
         # by which warp, in which of its intervals, in which line (0: it was used before)
@@ -99,8 +100,8 @@ class Barrier:
         if self.missing or not self.copies:
             return False
         copies, self.copies = self.copies, []
-        for agent, places, values, known in copies:
-            agent.view.storage.arrive(places, values)
+        for access, values, known in copies:
+            access.view.storage.arrive(access.at, values)
             self.gathered = joined(self.gathered, known)
             self.arrived += values.nbytes
         self._complete()
@@ -334,9 +335,9 @@ def _load(
             _count(state, line, "tma", map, tiles)
             if not target:
                 engine.pipeline.turn(barrier.column, "filling", line, barrier.name)
-            agent = Agent(state, tiles, lane, line, "filled")
-            tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
-            barrier.copies.append((agent, places, values, engine.clocks.phases(lane)))
+            access = Access("filled", state, tiles, places, lane, line, state.stamps)
+            tiles.storage.filled_by_engine(access, map.columns, barrier.column, barrier.phase + 1)
+            barrier.copies.append((access, values, engine.clocks.phases(lane)))
 
 
 on_engines(_load, "tma_load2")
@@ -344,11 +345,11 @@ on_engines(_load, "tma_load_im2col")
 on_engines(partial(_load, multicast=True), "tma_load2_multicast")
 
 
-def _leave(agent: Agent, places: Ints, view: View, target: Ints) -> None:
+def _leave(access: Access, view: View, target: Ints) -> None:
     """Read shared memory now, as late as it may be read, and write."""
-    state, tiles, lane, line, *_ = agent
-    view.storage.require_writable(state, view, line, lane)
-    view.storage.put(state, view, target, np.full(len(target), lane), tiles.storage.data[places], line)
+    state, lane, values = access.state, access.lanes, access.view.storage.data[access.at]
+    view.storage.require_writable(state, view, access.line, lane)
+    view.storage.put(state, view, target, np.full(len(target), lane), values, access.line)
 
 
 @on_engines
@@ -361,10 +362,10 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
             continue
         target, inside = box.elements(at(row, lane), at(column, lane))
         own = state.engines.groups(STORE, lane)
-        agent = Agent(state, tiles, lane, line, "read by a bulk store")
-        tiles.storage.read_by_engine(agent, places, STORE, own.committed + 1)
-        places, target = places[inside.reshape(-1)], target[inside]
-        own.begin(f"a store to {box.name}", box.name, line, partial(_leave, agent, places, box.view, target))
+        access = Access("read by a bulk store", state, tiles, places, lane, line, state.stamps)
+        tiles.storage.read_by_engine(access, STORE, own.committed + 1)
+        access, target = access._replace(at=places[inside.reshape(-1)]), target[inside]
+        own.begin(f"a store to {box.name}", box.name, line, partial(_leave, access, box.view, target))
         _count(state, line, "tma store", box, target)
         _count(state, line, "tma store", box, tiles)
 
@@ -372,9 +373,10 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
 def end(state: State) -> None:
     """Loads that nobody has waited for when their block ends are at fault."""
     for barrier in state.engines.by_column.values():
-        for (_, view, lane, line, *_), *_ in barrier.copies:
-            text = f"a copy to {view.name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
-            state.fault_of(lane, "copy-not-awaited", line, view.name, text)
+        for access, *_ in barrier.copies:
+            name = access.view.name
+            text = f"a copy to {name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
+            state.fault_of(access.lanes, "copy-not-awaited", access.line, name, text)
 
 
 # --- the pipeline over time ---
