@@ -298,13 +298,14 @@ class Tiles(Shared):
 
     def _written_before(self, access: Access) -> None:
         """A fault where it is not known that what was written last is done."""
-        number, column, clocks = self.number[access.at], self.column[access.at], access.state.engines.clocks
+        number = self.number[access.at]
         if not number.any():
             return
+        column = self.column[access.at]
         met = (number > _known(access, column)) | self._unsynced(access, self.stamp)
         if not met.any():
             return
-        by_threads = column < clocks.warps
+        by_threads = column < access.state.engines.clocks.warps
         awaited = met & ~by_threads & ~self.under_way[access.at]
         if awaited.any() and access.op != "written":
             self._tell("copy-not-awaited", access, awaited, _NOT_AWAITED)
