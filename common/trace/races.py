@@ -97,21 +97,21 @@ class Shadow:
     def __init__(self, size: int, log: Log, per_block: int = 0) -> None:
         self.log, self.per_block = log, per_block
         self.writers, self.readers, self.atomics = (Together(size, log.lanes_per_block) for _ in range(3))
-        self._reads: list[Access] = []  # that nothing need be known of until something is written
+        self._reads: list[tuple[Access, int]] = []  # that nothing need be known of until something is written
         self._read_lanes = 0
 
     def note(self, access: Access, data: Any = None) -> Access:
         """As it is looked at. A write comes before ``data`` has its value."""
         first = 0 if self.per_block else access.state.first_ordinal
-        access = access._replace(event=self.log.add(access.line, access.stamps, first))
+        event = self.log.add(access.line, access.stamps, first)
         if access.op == "read":
-            self._reads.append(access)
+            self._reads.append((access, event))
             self._read_lanes += len(access.lanes)
             if self.writers.slots or self.atomics.slots or self._read_lanes > _MANY:
                 self._catch_up()
             return access
         self._catch_up()
-        now = self._each(access)
+        now = self._each(access, event)
         if access.op == "write":
             self._write(now, data)
         else:
@@ -120,15 +120,16 @@ class Shadow:
             self.atomics.note(now)
         return now
 
-    def _each(self, access: Access) -> Access:
-        lanes, first = access.lanes, self.log.events[access.event].base
+    def _each(self, access: Access, event: int) -> Access:
+        op, state, view, at, lanes, line, stamps, value, *_ = access
         who = np.flatnonzero(lanes) if lanes.dtype == np.bool_ else lanes
-        stamps = picked_stamps(access.stamps, who)
-        return access._replace(at=picked(access.at, lanes), lanes=who + first, stamps=stamps)
+        at, stamps, first = picked(at, lanes), picked_stamps(stamps, who), self.log.events[event].base
+        return Access(op, state, view, at, who + first, line, stamps, value, event=event)  # quicker than to replace
 
     def _catch_up(self) -> None:
         reads, self._reads, self._read_lanes = self._reads, [], 0
-        for now in map(self._each, reads):
+        for read in reads:
+            now = self._each(*read)
             self._met(now, self.writers.slots[:1], "read", "written")
             self._met(now, self.atomics.slots, "read", "changed atomically")
             self.readers.note(now)

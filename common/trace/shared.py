@@ -154,7 +154,7 @@ class Shared(Storage):
             known = changed[places]
             if one.op == "write":
                 value = spread(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
-            shadow.note(one._replace(view=view, at=places[known], lanes=who[known], value=value), content)
+            shadow.note(Access(one.op, state, view, places[known], who[known], one.line, one.stamps, value), content)
             if one.op == "write":
                 content[places] = value
 
