@@ -48,7 +48,7 @@ _INTEGERS = (
 )  # fmt: skip
 
 
-def _narrowed(number: type[np.integer[Any]]) -> dict[str, Any]:
+def _narrowed(number: Any) -> dict[str, Any]:
     """What differs in functions of `lessons.toolkit.narrow` with integers of this type."""
     same = {name: values.narrowing((_RUNTIME | _BUILTINS)[name], number) for name in _INTEGERS}
     return {**same, "_narrow": Cast(number), "_narrow_constant": partial(values.narrow_constant, number=number)}

@@ -7,7 +7,6 @@ mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = l
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 
 from common.catalog import codes
 from common.trace import values, views
-from common.trace.cost import PAST_L1, ROWS, WARP, Bools, Ints, count_nonzero
+from common.trace.cost import PAST_L1, ROWS, WARP, Ints, count_nonzero
 from common.trace.intrinsics import Code, intrinsic, one_number
+from common.trace.races import Access
 from common.trace.shared import shared_memory
 from common.trace.state import State
 from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uniform
@@ -79,18 +79,6 @@ intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
 # --- copies ---
 
 
-@dataclass
-class Copy:
-    """One element per lane on its way to shared memory, in the group with this number, by thread."""
-
-    view: View
-    place: Any
-    lanes: Bools
-    value: Value
-    line: int
-    group: Any
-
-
 def copy(
     state: State, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value = True, *,
     width: int, op: str = "copy",
@@ -107,8 +95,9 @@ def copy(
     for v, value in enumerate(found):
         at = spread(storage.flat_offset(target + v), lanes.shape)
         storage.pending[at[lanes]] = True
-        storage.keep(state, shared, "write", at, lanes, line, value)
-        state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
+        access = Access("write", state, shared, at, lanes, line, state.stamps, value)
+        storage.keep(access)
+        state.copies.append((access, state.groups))
 
 
 _register(copy, "copy1_async", "copy1_or_zero", "copy4_or_zero", "fetch1_or_zero", "fetch4_or_zero")
@@ -119,19 +108,21 @@ _register(copy, "copy4_async", "copy8_async", "copy8_or_zero", "copy16_async", "
 def wait_async(state: State, line: int, pending: Value | None = None) -> None:
     """What the active lanes' copies bring is there now, but for the last ``pending`` groups and what is in none."""
     keep = None if pending is None else one_number(state, line, "wait_group", pending)
-    for copy in state.copies:
-        lanes, storage = copy.lanes & state.mask.bits, copy.view.storage
-        lanes = lanes if keep is None else lanes & (copy.group < state.groups - keep)
+    copies, state.copies = state.copies, []
+    for access, group in copies:
+        lanes, storage = access.lanes & state.mask.bits, access.view.storage
+        lanes = lanes if keep is None else lanes & (group < state.groups - keep)
         if count_nonzero(lanes):
-            places, storage.loose = copy.place[lanes], None
+            places, storage.loose = access.at[lanes], None
             storage.pending[places] = False
-            storage.data[places] = spread(copy.value, lanes.shape)[lanes]
+            storage.data[places] = spread(access.value, lanes.shape)[lanes]
             storage.written[places] = True
-            storage.keep(state, copy.view, "write", copy.place, lanes, copy.line, copy.value)
-            copy.lanes = copy.lanes & ~lanes
-    state.copies = [copy for copy in state.copies if count_nonzero(copy.lanes)]
-    for oldest in state.copies[:1] if keep else ():
-        behind = np.broadcast_to(state.groups - oldest.group, oldest.lanes.shape)
+            storage.keep(access._replace(lanes=lanes, stamps=state.stamps))
+            access = access._replace(lanes=access.lanes & ~lanes)
+        if count_nonzero(access.lanes):
+            state.copies.append((access, group))
+    for oldest, group in state.copies[:1] if keep else ():
+        behind = np.broadcast_to(state.groups - group, oldest.lanes.shape)
         state.ledger.under_way = max(state.ledger.under_way, int(behind[oldest.lanes].max()))
 
 

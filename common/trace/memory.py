@@ -13,7 +13,7 @@ from common.catalog import limits
 from common.trace import views
 from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Ints, Key, count_nonzero
 from common.trace.messages import TracedEvent, TracedRequest
-from common.trace.races import Shadow, picked
+from common.trace.races import Access, Shadow, picked
 from common.trace.state import Log, State, TraceError
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View, Wrong, beyond
@@ -153,12 +153,12 @@ class Global(Storage):
     def note(self, state: State, view: View, op: str, at: Any, lanes: Any, line: int) -> None:
         if op == "read":
             if self._watched or self._log is not state.log:
-                self._shadow_in(state).read(state, view, at, lanes, line, state.stamps)
+                self._shadow_in(state).note(Access(op, state, view, at, lanes, line, state.stamps))
             return
         self.require_writable(state, view, line)
         who = lanes.nonzero()[0][:: -1 if state.reversed else 1]
-        now = self._shadow_in(state).note(op, state, view, at[who], who, line, state.stamps, self.data)
-        state.log.meet(now.who, now.stamps, now.event)
+        now = self._shadow_in(state).note(Access(op, state, view, at[who], who, line, state.stamps))
+        state.log.meet(now.lanes, now.stamps, now.event)
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         wrong = beyond(state, view, place, len(values), wrong, line, "written")
@@ -173,7 +173,7 @@ class Global(Storage):
             self.put(state, view, places, who, chosen, line)
 
     def put(self, state: State, view: View, places: Ints, who: Ints, values: Any, line: int) -> None:
-        self._shadow_in(state).note("write", state, view, places, who, line, state.stamps, self.data, values)
+        self._shadow_in(state).note(Access("write", state, view, places, who, line, state.stamps, values), self.data)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True

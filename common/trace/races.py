@@ -23,14 +23,23 @@ _AT_ONCE = "written at once"
 
 
 class Access(NamedTuple):
-    """Elements of a view, each with the thread that accesses it now, and its stamp; the access's event."""
+    """What lanes do to an array: read, write or atomic (``op``). ``at`` and ``lanes``: as :func:`picked` takes them;
+    in a shadow, an element and an ordinal each; in Hopper's tiles, where ``op`` is what a fault says, elements, and a
+    lane for each or for all."""
 
+    op: str
     state: State
     view: View
-    places: Ints
-    who: Ints
+    at: Any
+    lanes: Any
+    line: int
     stamps: Any
-    event: int
+    value: Any = None
+    width: int = 1  # elements, from those on
+    low: int = 0  # of a block's elements the first, and the one behind the last, that may be accessed
+    high: int | None = None
+    event: int = 0
+    row: Any = None  # of an access for a whole warpgroup: what all its lanes know (hopper.tiles.Clocks)
 
 
 Slot = tuple[Ints, Ints]  # for each element a thread, and the event in which it touched it
@@ -40,8 +49,8 @@ class Together:
     """Threads that read an element, changed it atomically, or wrote the value that it has: in ``slots`` the last; one
     more since the last barrier, of another warp if there is one; and one of another block."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, lanes_per_block: int) -> None:
+        self.size, self.lanes_per_block = size, lanes_per_block
         self.slots: list[Slot] = []
 
     def forget(self, places: Ints) -> None:
@@ -54,38 +63,30 @@ class Together:
             self.slots.append((np.full(self.size, _NOBODY), np.zeros(self.size, np.int64)))
         self.slots[number][0][places], self.slots[number][1][places] = who, event
 
-    def note(self, now: Access, log: Log) -> Ints:
+    def note(self, now: Access) -> Ints:
         """Of each of the access's elements, who is the last now: of lanes that touch one at once, a later one."""
-        places, who = now.places, now.who
-        if self.slots:
-            self._move(now, log)
+        places, who = now.at, now.lanes
+        if self.slots:  # who was the last so far is kept beside
+            before, events = self.slots[0][0][places], self.slots[0][1][places]
+            moved = ((before >= 0) & (before != who)).nonzero()[0]
+            self._beside(places[moved], who[moved], before[moved], events[moved])
         self._put(0, places, who, now.event)
         winner: Ints = self.slots[0][0][places]
+        # the first of the others comes last, and so stays: it is the furthest from the winner
         chosen = (winner != who).nonzero()[0][::-1]
-        if len(chosen):  # the first of them comes last, and so stays: it is the furthest from the winner
-            self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
+        self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event))
         return winner
 
-    def _move(self, now: Access, log: Log) -> None:
-        """Keep those that are the last so far, before others become that."""
-        places, who = now.places, now.who
-        before, events = self.slots[0][0][places], self.slots[0][1][places]
-        if not count_nonzero(before >= 0):
-            return
-        passed = log.stamps(events, before) >> BARRIER != np.asarray(now.stamps) >> BARRIER
-        here = before // log.lanes_per_block == who // log.lanes_per_block
-        for beside in self.slots[1:2]:
-            beside[0][places[passed | ~here]] = _NOBODY
-        moved = (before >= 0) & (before != who) & ~(here & passed)
-        if count_nonzero(moved):
-            self._beside(places[moved], who[moved], before[moved], events[moved], log)
-
-    def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints, log: Log) -> None:
+    def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints) -> None:
         """Keep ``other`` for elements whose last one is now ``last``, where it tells more than who is kept so far."""
-        here = last // log.lanes_per_block == other // log.lanes_per_block
+        if not len(places):
+            return
+        block = last // self.lanes_per_block
+        here = block == other // self.lanes_per_block
         self._put(2, places[~here], other[~here], events[~here])
         kept = self.slots[1][0][places]
-        more = here & ((other // WARP != last // WARP) | (kept < 0) | (kept // WARP == last // WARP))
+        elsewhere = kept // self.lanes_per_block != block  # or nobody
+        more = here & ((other // WARP != last // WARP) | elsewhere | (kept // WARP == last // WARP))
         self._put(1, places[more], other[more], events[more])
 
 
@@ -95,46 +96,46 @@ class Shadow:
 
     def __init__(self, size: int, log: Log, per_block: int = 0) -> None:
         self.log, self.per_block = log, per_block
-        self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
-        self._reads: list[tuple[Any, ...]] = []  # that nothing need be known of until something is written
+        self.writers, self.readers, self.atomics = (Together(size, log.lanes_per_block) for _ in range(3))
+        self._reads: list[tuple[Access, int]] = []  # that nothing need be known of until something is written
         self._read_lanes = 0
 
-    def note(
-        self, op: str, state: State, view: View, places: Ints, lanes: Ints, line: int, stamps: Any, data: Any,
-        values: Any = None,
-    ) -> Access:  # fmt: skip
-        """``op``: atomic, or write, before ``data[places] = values``; ``stamps``: of all lanes."""
+    def note(self, access: Access, data: Any = None) -> Access:
+        """As it is looked at. A write comes before ``data`` has its value."""
+        first = 0 if self.per_block else access.state.first_ordinal
+        event = self.log.add(access.line, access.stamps, first)
+        if access.op == "read":
+            self._reads.append((access, event))
+            self._read_lanes += len(access.lanes)
+            if self.writers.slots or self.atomics.slots or self._read_lanes > _MANY:
+                self._catch_up()
+            return access
         self._catch_up()
-        first = 0 if self.per_block else state.first_ordinal
-        event = self.log.add(line, stamps, first)
-        now = Access(state, view, places, lanes + first, picked_stamps(stamps, lanes), event)
-        if op == "write":
-            self._write(now, data, values)
+        now = self._each(access, event)
+        if access.op == "write":
+            self._write(now, data)
         else:
             self._met(now, self.writers.slots, "changed atomically", "written")
             self._met(now, self.readers.slots, "changed atomically", "read")
-            self.atomics.note(now, self.log)
+            self.atomics.note(now)
         return now
 
-    def read(self, state: State, view: View, at: Any, lanes: Any, line: int, stamps: Any) -> None:
-        """``at`` and ``lanes``: as in :func:`picked`."""
-        first = 0 if self.per_block else state.first_ordinal
-        self._reads.append((state, view, at, lanes, first, stamps, self.log.add(line, stamps, first)))
-        self._read_lanes += len(lanes)
-        if self.writers.slots or self.atomics.slots or self._read_lanes > _MANY:
-            self._catch_up()
+    def _each(self, access: Access, event: int) -> Access:
+        op, state, view, at, lanes, line, stamps, value, *_ = access
+        who = lanes.nonzero()[0] if lanes.dtype == np.bool_ else lanes
+        at, stamps, first = picked(at, lanes), picked_stamps(stamps, who), self.log.events[event].base
+        return Access(op, state, view, at, who + first, line, stamps, value, event=event)  # quicker than to replace
 
     def _catch_up(self) -> None:
         reads, self._reads, self._read_lanes = self._reads, [], 0
-        for state, view, at, lanes, first, stamps, event in reads:
-            who = lanes.nonzero()[0] if lanes.dtype == np.bool_ else lanes
-            now = Access(state, view, picked(at, lanes), who + first, picked_stamps(stamps, who), event)
+        for read in reads:
+            now = self._each(*read)
             self._met(now, self.writers.slots[:1], "read", "written")
             self._met(now, self.atomics.slots, "read", "changed atomically")
-            self.readers.note(now, self.log)
+            self.readers.note(now)
 
-    def _write(self, now: Access, data: Any, values: Any) -> None:
-        places, who, lanes = now.places, now.who, self.log.lanes_per_block
+    def _write(self, now: Access, data: Any) -> None:
+        places, who, values, lanes = now.at, now.lanes, now.value, self.log.lanes_per_block
         changed = ~same(data[places], values)
         self._met(now, self.writers.slots, "written", "written", changed)
         self._met(now, self.readers.slots, "written", "read")
@@ -144,7 +145,7 @@ class Shadow:
             loose = (others == who // lanes) | (changing != who // lanes) if i else None
             self._met(now, [slot], "written", "changed atomically", loose)
         self.writers.forget(places[changed])
-        winner = self.writers.note(now, self.log)
+        winner = self.writers.note(now)
         beaten = winner != who
         if count_nonzero(beaten):
             final = data.copy()
@@ -155,18 +156,18 @@ class Shadow:
     def _met(self, now: Access, slots: list[Slot], verb: str, theirs: str, among: Bools | None = None) -> None:
         """Faults for the accesses, or for those ``among`` them, that others met whom nothing orders before them."""
         for who, event in slots:
-            other = who[now.places]
-            met = (other >= 0) & (other != now.who)
+            other = who[now.at]
+            met = (other >= 0) & (other != now.lanes)
             if among is not None:
                 met &= among
             if count_nonzero(met):
-                self._report(now, met, other, event[now.places], verb, theirs)
+                self._report(now, met, other, event[now.at], verb, theirs)
 
     def _report(self, now: Access, met: Bools, other: Ints, events: Ints, verb: str, theirs: str) -> None:
         """Faults for those of the accesses ``met`` that nothing orders; ``theirs`` is what the others did."""
         state, view, chosen = now.state, now.view, met.nonzero()[0]
         line, everyones, base = self.log.events[now.event]
-        places, who, other, events = now.places[chosen], now.who[chosen], other[chosen], events[chosen]
+        places, who, other, events = now.at[chosen], now.lanes[chosen], other[chosen], events[chosen]
         then, own = self.log.stamps(events, other), self.log.stamps(events, who)
         stamps = np.broadcast_to(np.asarray(picked_stamps(now.stamps, chosen)), who.shape)
         others = everyones.take(other - base, mode="clip") if isinstance(everyones, np.ndarray) else everyones
@@ -280,8 +281,8 @@ def _pass(state: State, present: Bools | None) -> None:
     passed, left = ((state.stamps >> BARRIER) + 1) << BARRIER, state.all.bits & ~state.waiting.bits
     state.stamps = passed if present is None else np.where(present, passed, state.stamps)
     state.left = left if present is None else np.where(present, left, state.left)
-    for one in () if state.has_engines else state.copies:  # it may arrive at any time until it is waited for
-        one.view.storage.keep(state, one.view, "write", one.place, one.lanes, one.line, one.value)
+    for access, _ in () if state.has_engines else state.copies:  # may arrive at any time until it is waited for
+        access.view.storage.keep(access._replace(stamps=state.stamps))
 
 
 def settle(state: State, present: Bools | None) -> None:
@@ -295,9 +296,9 @@ def end(state: State) -> None:
     for line, lanes in state.absent.items():
         if count_nonzero(lanes):
             skipped(state, line, lanes)
-    for copy in state.copies:
-        text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
-        state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
+    for access, _ in state.copies:
+        text = f"a copy to {access.view.name} is still under way when the thread ends: {LEFT_OVER}"
+        state.fault("copy-not-awaited", access.line, access.view.name, text, access.lanes)
 
 
 def skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:

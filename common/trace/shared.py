@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,25 +13,13 @@ from common.catalog import device, limits
 from common.trace import views
 from common.trace.cost import Bools, Cost, Key, count_nonzero
 from common.trace.memory import Constant, OwnRecords, Storage, ordered, poisoned
-from common.trace.races import Shadow, picked
+from common.trace.races import Access, Shadow, picked
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
 from common.trace.views import Offsets, View, Wrong
 
 _LEAST, _MOST = np.minimum.reduce, np.maximum.reduce
 _MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before the next barrier
-
-
-class _Access(NamedTuple):
-    op: str  # read, write or atomic
-    at: Any
-    lanes: Bools
-    line: int
-    stamps: Any
-    value: Any = None
-    width: int = 1  # elements, from those on
-    low: int = 0  # of a block's elements the first, and the one behind the last, that may be accessed
-    high: int | None = None
 
 
 class Names:
@@ -67,7 +55,7 @@ class Shared(Storage):
         self.size = size
         self.base = state.block_number * size if blocks > 1 else None
         self.names: Names | None = None
-        self.accesses: list[_Access] = []  # in the order in which they came
+        self.accesses: list[Access] = []  # in the order in which they came
         self.pending: Bools | None = None  # elements that a copy is under way to
         self.loose: Any = None  # those of a block that in one of the blocks must be looked at when read
         self._read_lanes = 0
@@ -90,15 +78,15 @@ class Shared(Storage):
             if low >= 0 and high <= self.size and not count_nonzero(self.loose[low:high]):
                 lanes, at = state.mask.bits, self.flat_offset(place)
                 self.record(state, view, place, width, op, line, lanes)
-                self._add(_Access("read", at, lanes, line, state.stamps, None, width, low, high))
+                self.keep(Access("read", state, view, at, lanes, line, state.stamps, None, width, low, high))
                 return [(self.data[v:] if v else self.data).take(at, mode="clip") for v in range(width)]
         return super().read(state, view, place, width, wrong, line, op)
 
-    def _add(self, access: _Access) -> None:
+    def keep(self, access: Access) -> None:
         self.accesses.append(access)
         self._read_lanes += access.width * len(access.lanes) * (access.op == "read")
         if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
-            kept: dict[Any, _Access] = {}
+            kept: dict[Any, Access] = {}
             for number, one in enumerate(self.accesses):
                 alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes(), one.width
                 kept.setdefault(alike if one.op == "read" else number, one)
@@ -106,16 +94,12 @@ class Shared(Storage):
 
     def note(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int) -> None:
         if op == "read":
-            pending = self.pending if state.copies or state.has_engines else None
-            if pending is not None and count_nonzero(early := lanes & pending.take(at, mode="clip")):
+            if self.pending is not None and count_nonzero(early := lanes & self.pending.take(at, mode="clip")):
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
                 state.fault("copy-not-awaited", line, view.name, text, early)
             if self.names is not None:
                 self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
-        self.keep(state, view, op, at, lanes, line)
-
-    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
-        self._add(_Access(op, at, lanes, line, state.stamps, value))
+        self.keep(Access(op, state, view, at, lanes, line, state.stamps))
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         lanes, self.loose = state.among(wrong), None
@@ -123,7 +107,7 @@ class Shared(Storage):
         for v, value in enumerate(values):
             at, before = self.flat_offset(place + v if v else place), value
             value = cast(value, self.dtype)
-            self.keep(state, view, "write", at, lanes, line, value)
+            self.keep(Access("write", state, view, at, lanes, line, state.stamps, value))
             places, chosen = ordered(state, at, value, lanes, self.dtype)
             self.data[places] = chosen
             if self.names is not None:
@@ -150,38 +134,34 @@ class Shared(Storage):
         self.accesses, self._read_lanes = later, 0
         self.complete = self.complete or (ops != {"read"} and bool(self.written.all()))
 
-    def _find_races(self, state: State, view: View, accesses: list[_Access]) -> None:
+    def _find_races(self, state: State, view: View, accesses: list[Access]) -> None:
         changed = np.zeros(len(self.data), np.bool_)
         for one in accesses:
             if one.op != "read":
                 changed[picked(one.at, one.lanes)] = True
         in_blocks: Any = changed.reshape(-1, max(self.size, 1)).any(axis=0)
-        met: list[_Access] = []
+        met: list[Access] = []
         for one in accesses:  # most read what was staged before
             if one.op != "read":
                 met.append(one)
             elif count_nonzero(in_blocks[one.low : one.high]):
-                for at in (one.at + v for v in range(one.width)):
-                    if count_nonzero(changed.take(at, mode="clip")):
-                        met.append(_Access("read", at, one.lanes, one.line, one.stamps))
+                apart = (one._replace(at=one.at + v, width=1) for v in range(one.width))
+                met += [each for each in apart if count_nonzero(changed.take(each.at, mode="clip"))]
         if _each_by_one_thread(state, changed, met):
             return
         content = np.zeros(len(self.data), self.dtype)
         shadow = Shadow(len(self.data), Log(state.lanes_per_block), self.size)
-        for op, at, lanes, line, stamps, value, *_ in met:
-            places, who, values = picked(at, lanes), state.lane_numbers[lanes], None
+        for one in met:
+            places, who, value = picked(one.at, one.lanes), state.lane_numbers[one.lanes], None
             known = changed[places]
-            if op == "read":
-                shadow.read(state, view, places[known], who[known], line, stamps)
-                continue
-            if op == "write":
-                values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[lanes]
-            shadow.note(op, state, view, places[known], who[known], line, stamps, content, values)
-            if op == "write":
-                content[places] = values
+            if one.op == "write":
+                value = spread(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
+            shadow.note(Access(one.op, state, view, places[known], who[known], one.line, one.stamps, value), content)
+            if one.op == "write":
+                content[places] = value
 
 
-def _each_by_one_thread(state: State, changed: Bools, accesses: list[_Access]) -> bool:
+def _each_by_one_thread(state: State, changed: Bools, accesses: list[Access]) -> bool:
     """Is each of the elements that are changed accessed by one thread alone?"""
     owner = np.empty(len(changed), np.int64)
     places = np.concatenate([picked(one.at, one.lanes) for one in accesses])

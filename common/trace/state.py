@@ -218,7 +218,7 @@ class State:
         self.left = self.none.bits  # threads that had returned when their block passed its last barrier
         self.shared: dict[Any, Any] = {}  # arrays in shared memory: a View by place in the code
         self.sites: dict[Any, Any] = {}  # and of dynamic ones, by the place where a kernel asks for one
-        self.copies: list[Any] = []  # under way to shared memory: each a helpers.Copy
+        self.copies: list[Any] = []  # under way to shared memory: each a races.Access, and its group by thread
         self.groups: Any = 0  # of copies that a thread has committed
         self.operands: dict[Any, Any] = {}  # of matrix instructions: registers and the matrices that they hold
         self.tainted: Bools | None = None  # lanes that may hold what they read where nothing had written

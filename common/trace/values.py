@@ -148,7 +148,6 @@ _AT_ONCE: dict[Any, Callable[..., Value]] = {
     bit_and: operator.and_, bit_or: operator.or_, bit_xor: operator.xor, negative: operator.neg,
     shift_left: operator.lshift, shift_right: operator.rshift, invert: operator.invert,
 }  # fmt: skip
-_CONSTANTS: dict[tuple[int, type], Value] = {}
 
 
 def truth(value: Value) -> Value:
@@ -257,13 +256,11 @@ def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> 
     return apply
 
 
-def narrow_constant(value: int, number: type[np.integer[Any]]) -> Value:
+@lru_cache(maxsize=4096)
+def narrow_constant(value: int, number: Any) -> Value:
     """A constant as `lessons.toolkit.narrow` has it: of type ``number``, if it fits."""
-    found = _CONSTANTS.get((value, number))
-    if found is None:
-        limits = np.iinfo(number)
-        found = _CONSTANTS[value, number] = number(value) if limits.min <= value <= limits.max else value
-    return found
+    limits = np.iinfo(number)
+    return number(value) if limits.min <= value <= limits.max else value
 
 
 def python_complex(real: Value = 0.0, imag: Value = 0.0) -> Value:

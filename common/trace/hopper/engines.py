@@ -223,7 +223,7 @@ class Engines:
 
     def groups(self, kind: int, lead: int) -> Groups:
         """Of the warpgroup from this lane on, or bulk stores of the lane."""
-        lanes = range(lead, lead + (WARPGROUP if kind == WGMMA else 1))
+        lanes = slice(lead, lead + (WARPGROUP if kind == WGMMA else 1))
         return self.queues.setdefault((kind, lead), Groups(kind, lanes))
 
     def resume(self, line: int, at: str) -> None:
@@ -278,7 +278,7 @@ def _close(state: State, line: int, pending: Value = None, *, name: str, kind: i
         if pending is None:
             state.engines.groups(kind, lead).committed += 1
         else:
-            state.engines.groups(kind, lead).finish(state, one_number(state, line, name, pending))
+            state.engines.groups(kind, lead).finish(state.engines.clocks, one_number(state, line, name, pending))
 
 
 for _name in "wgmma_commit", "wgmma_wait", "tma_commit", "tma_wait", "tma_wait_read":

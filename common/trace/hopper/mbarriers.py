@@ -14,16 +14,17 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import reference
 from common.trace.cost import LEFT_OVER, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
-from common.trace.hopper.tiles import ROW, STORE, Agent, joined, swizzled
+from common.trace.hopper.tiles import ROW, STORE, joined, swizzled
 from common.trace.intrinsics import on_engines, one_number
 from common.trace.messages import TracedSpan
+from common.trace.races import Access
 from common.trace.state import State
 from common.trace.values import Value, spread
 from common.trace.views import View, as_offset, within
@@ -45,7 +46,8 @@ class Barrier:
         self.arrivals = self.missing = 0  # of a phase, 0 until barrier_init; those of this one that have not come
         self.expected = self.arrived = 0  # bytes of this phase
         self.expected_in = 0  # the line of the last barrier_expect
-        self.copies: list[Any] = []  # tma.Load, whose bytes count in this phase
+        # boxes on their way whose bytes count in this phase, their values, and what the thread knew that began it
+        self.copies: list[tuple[Access, NDArray[Any], Ints]] = []
         self.column = state.engines.clocks.column()
         state.engines.by_column[self.column] = self
         # by which warp, in which of its intervals, in which line (0: it was used before)
@@ -98,10 +100,10 @@ class Barrier:
         if self.missing or not self.copies:
             return False
         copies, self.copies = self.copies, []
-        for load in copies:
-            load.agent.view.storage.arrive(load.places, load.values)
-            self.gathered = joined(self.gathered, load.known)
-            self.arrived += load.values.nbytes
+        for access, values, known in copies:
+            access.view.storage.arrive(access.at, values)
+            self.gathered = joined(self.gathered, known)
+            self.arrived += values.nbytes
         self._complete()
         return True
 
@@ -259,33 +261,6 @@ class Map:
         return [base[0] + n, *(np.array(window) * step[:, None] + (low + tap)[:, None])]
 
 
-class Load(NamedTuple):
-    """A box on its way to a block's shared memory; ``known``: what its thread knew, who began it."""
-
-    agent: Agent
-    places: Ints
-    values: NDArray[Any]
-    known: Ints
-
-
-class Store(NamedTuple):
-    """A box on its way from shared memory to these elements of an array."""
-
-    what: str
-    view: View
-    tiles: View
-    places: Ints
-    target: Ints
-    lane: int
-    line: int
-
-    def carry_out(self, state: State) -> None:
-        """Read shared memory now, as late as it may be read, and write."""
-        view, values = self.view, self.tiles.storage.data[self.places]
-        view.storage.require_writable(state, view, self.line, self.lane)
-        view.storage.put(state, view, self.target, np.full(len(self.target), self.lane), values, self.line)
-
-
 def nearest_tf32(values: NDArray[Any]) -> NDArray[Any]:
     """Float32 as the copy engine rounds to TF32: to the nearest, ties to even (seen on an H200); NaN stays NaN."""
     return np.where(np.isnan(values), values, reference.nearest_tf32(values))
@@ -360,14 +335,21 @@ def _load(
             _count(state, line, "tma", map, tiles)
             if not target:
                 engine.pipeline.turn(barrier.column, "filling", line, barrier.name)
-            agent = Agent(state, tiles, lane, line, "filled")
-            tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
-            barrier.copies.append(Load(agent, places, values, engine.clocks.phases(lane)))
+            access = Access("filled", state, tiles, places, lane, line, state.stamps)
+            tiles.storage.filled_by_engine(access, map.columns, barrier.column, barrier.phase + 1)
+            barrier.copies.append((access, values, engine.clocks.phases(lane)))
 
 
 on_engines(_load, "tma_load2")
 on_engines(_load, "tma_load_im2col")
 on_engines(partial(_load, multicast=True), "tma_load2_multicast")
+
+
+def _leave(access: Access, view: View, target: Ints) -> None:
+    """Read shared memory now, as late as it may be read, and write."""
+    state, lane, values = access.state, access.lanes, access.view.storage.data[access.at]
+    view.storage.require_writable(state, view, access.line, lane)
+    view.storage.put(state, view, target, np.full(len(target), lane), values, access.line)
 
 
 @on_engines
@@ -380,10 +362,10 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
             continue
         target, inside = box.elements(at(row, lane), at(column, lane))
         own = state.engines.groups(STORE, lane)
-        agent = Agent(state, tiles, lane, line, "read by a bulk store")
-        tiles.storage.read_by_engine(agent, places, STORE, own.committed + 1)
-        what, target = f"a store to {box.name}", target[inside]
-        own.begin(Store(what, box.view, tiles, places[inside.reshape(-1)], target, lane, line))
+        access = Access("read by a bulk store", state, tiles, places, lane, line, state.stamps)
+        tiles.storage.read_by_engine(access, STORE, own.committed + 1)
+        access, target = access._replace(at=places[inside.reshape(-1)]), target[inside]
+        own.begin(f"a store to {box.name}", box.name, line, partial(_leave, access, box.view, target))
         _count(state, line, "tma store", box, target)
         _count(state, line, "tma store", box, tiles)
 
@@ -391,10 +373,10 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
 def end(state: State) -> None:
     """Loads that nobody has waited for when their block ends are at fault."""
     for barrier in state.engines.by_column.values():
-        for load in barrier.copies:
-            _, view, lane, line, *_ = load.agent
-            text = f"a copy to {view.name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
-            state.fault_of(lane, "copy-not-awaited", line, view.name, text)
+        for access, *_ in barrier.copies:
+            name = access.view.name
+            text = f"a copy to {name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
+            state.fault_of(access.lanes, "copy-not-awaited", access.line, name, text)
 
 
 # --- the pipeline over time ---

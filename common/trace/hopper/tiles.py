@@ -10,13 +10,14 @@ other waits for; what one lane has waited for, its warp knows by the next syncwa
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints, count_nonzero
 from common.trace.memory import poisoned
-from common.trace.races import no_barrier, picked_stamps, same
+from common.trace.races import Access, no_barrier, picked_stamps, same
 from common.trace.shared import Shared
 from common.trace.state import State
 from common.trace.values import spread
@@ -123,67 +124,53 @@ def swizzled(address: Any, span: int = ROW) -> Any:
     return address ^ ((address >> 7) & (span // UNIT - 1)) << 4
 
 
-class Agent(NamedTuple):
-    """Who accesses an array: a lane, or one for each element; or the warpgroup that begins with it, if there is a
-    ``row``: what all of its lanes know."""
-
-    state: State
-    view: View
-    lane: Any
-    line: int
-    verb: str
-    row: Any = None
-
-    def known(self, column: Any) -> Any:
-        return self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
+def _known(access: Access, column: Any) -> Any:
+    return access.state.engines.clocks.known[access.lanes, column] if access.row is None else access.row[column]
 
 
-# what is at fault that nobody has waited for: its kind, the functions that commit and wait, the cause
+# what is at fault that nobody has waited for: its kind, the functions that commit and wait, who has ended, the cause
 _LEFT = {
-    WGMMA: ("wgmma-order", "wgmma_commit", "wgmma_wait", "no wait for wgmma"),
-    STORE: ("copy-not-awaited", "tma_commit", "tma_wait_read", ""),
+    WGMMA: ("wgmma-order", "wgmma_commit", "wgmma_wait", "threads end", "no wait for wgmma"),
+    STORE: ("copy-not-awaited", "tma_commit", "tma_wait_read", "thread ends", ""),
 }
 
 
 class Groups:
-    """What some ``lanes``, a warpgroup or one, have begun and not waited for, the oldest first, each with its group's
-    number: products (WGMMA) or bulk stores (STORE)."""
+    """What some lanes, a warpgroup or one, have begun and not waited for, the oldest first: products (WGMMA) or bulk
+    stores (STORE). Of each the number of its group, its name, array and line, and what carries it out."""
 
-    def __init__(self, kind: int, lanes: range) -> None:
-        self.kind, self.lanes, self.committed = kind, list(lanes), 0
-        self.under_way: list[tuple[int, Any]] = []
+    def __init__(self, kind: int, lanes: slice) -> None:
+        self.kind, self.lanes, self.committed = kind, lanes, 0
+        self.under_way: list[tuple[int, str, str, int, Callable[[], None]]] = []
 
-    def begin(self, work: Any) -> None:
-        self.under_way.append((self.committed + 1, work))
+    def begin(self, what: str, array: str, line: int, work: Callable[[], None]) -> None:
+        self.under_way.append((self.committed + 1, what, array, line, work))
 
-    def finish(self, state: State, pending: int) -> None:
+    def finish(self, clocks: Clocks, pending: int) -> None:
         """Carry out all but the last ``pending`` groups: the lanes know of it."""
-        clocks, done = state.engines.clocks, self.committed - pending
+        done = self.committed - pending
         while self.under_way and self.under_way[0][0] <= done:
-            self.under_way.pop(0)[1].carry_out(state)
-        if done > 0:
-            given: Ints = np.zeros_like(clocks.known[0])
-            given[self.kind * clocks.warps + self.lanes[0] // WARP] = done
-            clocks.acquire(self.lanes, given)
+            self.under_way.pop(0)[-1]()
+        known = clocks.known[self.lanes, self.kind * clocks.warps + self.lanes.start // WARP]
+        np.maximum(known, done, out=known)
 
     def end(self, state: State) -> None:
         """The lanes have ended: what is under way is at fault."""
-        kind, commit, wait, cause = _LEFT[self.kind]
-        for number, work in self.under_way:
+        kind, commit, wait, ended, cause = _LEFT[self.kind]
+        for number, what, array, line, _ in self.under_way:
             missing = wait if number <= self.committed else f"{commit} and no {wait}"
-            ended = "thread ends" if len(self.lanes) == 1 else "threads end"
-            text = f"{work.what} is still under way when its {ended}: no {missing} comes after it"
-            state.fault_of(self.lanes[0], kind, work.line, work.view.name, text, cause)
+            text = f"{what} is still under way when its {ended}: no {missing} comes after it"
+            state.fault_of(self.lanes.start, kind, line, array, text, cause)
 
 
 class Tiles(Shared):
     def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
         super().__init__(state, size, dtype, alignment)
         count = len(self.data)
-        self.column = np.full(count, -1, np.int64)  # of the clocks: who wrote an element last
-        # which number of that column says that it is done; the writer, its line and stamp; the interval in which it
-        # called fence_async, and its stamp then
-        self.number, self.lane, self.line, self.stamp, self.fenced, self.fence_stamp = np.zeros((6, count), np.int64)
+        # Who wrote an element last: the column of the clocks whose number says that it is done; the writer, its line
+        # and stamp; the interval in which it called fence_async, and its stamp then.
+        self.column, self.number, self.lane, self.line, self.fenced, self.fence_stamp = np.zeros((6, count), np.int64)
+        self.stamp = np.full(count, -1, np.int64)
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
         # by kind and warp of a block, what its threads, or the engines it has set to work, read last: number, line
@@ -191,67 +178,63 @@ class Tiles(Shared):
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
-    def keep(self, state: State, view: View, op: str, at: Any, lanes: Bools, line: int, value: Any = None) -> None:
-        if op == "atomic":
+    def keep(self, access: Access) -> None:
+        if access.op == "atomic":
             return  # these are not looked at here
-        clocks, who = state.engines.clocks, lanes.nonzero()[0]
-        clocks.alone |= lanes
-        places = spread(at, lanes.shape)[who]
-        agent = Agent(state, view, who, line, "read" if op == "read" else "written")
-        if op == "read":
-            self._written_before(agent, places)
-            self._note(agent, places, ACCESS, clocks.now[who // WARP])
+        clocks, who, shape = access.state.engines.clocks, access.lanes.nonzero()[0], access.lanes.shape
+        clocks.alone |= access.lanes
+        numbers, places = clocks.now[who // WARP], spread(access.at, shape)[who]
+        own = access._replace(op="read" if access.op == "read" else "written", at=places, lanes=who)
+        if access.op == "read":
+            self._written_before(own)
+            self._note(own, ACCESS, numbers)
             return
-        values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
+        values = spread(np.asarray(access.value, self.dtype), shape)[who]
         changed = ~same(self.data[places], values)
-        changing = agent._replace(lane=who[changed])
-        self._written_before(changing, places[changed])
-        self._read_before(changing, places[changed])
-        self._put(places, who // WARP, clocks.now[who // WARP], who, line)
-        self.stamp[places] = picked_stamps(state.stamps, who)
+        changing = own._replace(at=places[changed], lanes=who[changed])
+        self._written_before(changing)
+        self._read_before(changing)
+        self._put(own, who // WARP, numbers)
+        self.stamp[places] = picked_stamps(access.stamps, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
         if count_nonzero(beaten):
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
-            self._tell("race", agent, places, beaten, _MET % "written at once by thread {other}")
+            self._tell("race", own, beaten, _MET % "written at once by thread {other}")
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         self.complete = self.complete or bool(self.written.all())
 
     def fence(self, state: State, lanes: Bools) -> None:
         """The active lanes call fence_async: what they wrote is there for the engines, once others know of it."""
-        waiting = np.flatnonzero(self.fenced == _NEVER)
+        waiting = (self.fenced == _NEVER).nonzero()[0]
         own = waiting[lanes[self.lane[waiting]] & ~self.under_way[waiting]]
         self.fenced[own] = state.engines.clocks.now[self.lane[own] // WARP]
         self.fence_stamp[own] = picked_stamps(state.stamps, self.lane[own])
 
-    def read_by_engine(self, agent: Agent, places: Ints, kind: int, number: int) -> None:
+    def read_by_engine(self, access: Access, kind: int, number: int) -> None:
         """wgmma (kind WGMMA) or a bulk store (STORE) reads; it is done when that column has come to ``number``."""
-        early = self.under_way[places]
-        self._tell("copy-not-awaited", agent, places, early, _EARLY)
-        self._tell("read-before-write", agent, places, ~self.written[places] & ~early, _UNSET)
-        by_threads = self.fenced[places] != 0
-        self._written_before(agent, places[~by_threads])
-        self._note(agent, places, kind, number)
-        # a thread must have called fence_async since it wrote, as the agent must know
-        places = places[by_threads]
-        unfenced = self.fenced[places] > agent.known(self.column[places])
-        if agent.row is None:  # one lane's, of a warp whose others have fenced, with no syncwarp since
-            others = (self.column[places] == agent.lane // WARP) & (self.lane[places] != agent.lane)
-            unfenced |= others & (self.fence_stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
-        if not count_nonzero(unfenced):
-            self._written_before(agent, places)
-        self._tell("proxy-fence", agent, places, unfenced, _NOT_FENCED)
+        early = self.under_way[access.at]
+        self._tell("copy-not-awaited", access, early, _EARLY)
+        self._tell("read-before-write", access, ~self.written[access.at] & ~early, _UNSET)
+        by_threads = self.fenced[access.at] != 0
+        self._written_before(access._replace(at=access.at[~by_threads]))
+        self._note(access, kind, number)
+        # a thread must have called fence_async since it wrote, as who reads must know, and its warp, if that is one's
+        access = access._replace(at=access.at[by_threads])
+        unfenced = self.fenced[access.at] > _known(access, self.column[access.at])
+        self._tell("proxy-fence", access, unfenced | self._unsynced(access, self.fence_stamp), _NOT_FENCED)
 
-    def filled_by_engine(self, agent: Agent, places: Ints, width: int, column: int, number: int) -> None:
+    def filled_by_engine(self, access: Access, width: int, column: int, number: int) -> None:
         """A copy to rows of a box of this width begins; it is done when that column has come to ``number``."""
-        under_way = self.under_way[places]
-        self._tell("race", agent, places, under_way, _EARLY)
+        places, under_way = access.at, self.under_way[access.at]
+        self._tell("race", access, under_way, _EARLY)
         self.rows[places], self.columns[places] = np.divmod(np.arange(len(places)), width)
         places = places[~under_way]
-        self._written_before(agent, places)
-        self._read_before(agent, places)
-        self._put(places, column, number, agent.lane, agent.line)
+        access = access._replace(at=places)
+        self._written_before(access)
+        self._read_before(access)
+        self._put(access, column, number)
         self.fenced[places] = 0
         self.under_way[places] = True
         self.written[places] = False
@@ -278,61 +261,66 @@ class Tiles(Shared):
         self.data[places] = values
         self.written[places] = True
 
-    def _tell(self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, by: Any = None) -> None:
-        """A fault where accesses of the agent ``met`` what was written last, or done ``by`` lanes in lines."""
+    def _tell(self, kind: str, access: Access, met: Bools, words: str, by: Any = None) -> None:
+        """A fault where accesses ``met`` what was written last, or done ``by`` lanes in lines."""
         if not count_nonzero(met):
             return
-        state, view, n = agent.state, agent.view, int(np.argmax(met))
-        place, lane = int(places[n]), int(np.broadcast_to(agent.lane, met.shape)[n])
-        other, line = (int(one[n]) for one in by or (self.lane[places], self.line[places]))
+        state, view, n = access.state, access.view, int(np.argmax(met))
+        place, lane = int(access.at[n]), int(np.broadcast_to(access.lanes, met.shape)[n])
+        other, line = (int(one[n]) for one in by or (self.lane[access.at], self.line[access.at]))
         barrier = state.engines.by_column.get(int(self.column[place]))
         text = words.format(
-            element=view.element(place % self.size), verb=agent.verb, thread=state.thread_of(lane), own=agent.line,
+            element=view.element(place % self.size), verb=access.op, thread=state.thread_of(lane), own=access.line,
             other=state.thread_of(other), group=other % state.lanes_per_block // WARPGROUP, line=line,
-            awaited=barrier.name if barrier else "it", apart=no_barrier(state.home, agent.line, line),
+            awaited=barrier.name if barrier else "it", apart=no_barrier(state.home, access.line, line),
         )  # fmt: skip
-        state.fault(kind, agent.line, view.name, text, met, lane=lane)
+        state.fault(kind, access.line, view.name, text, met, lane=lane)
 
-    def _put(self, places: Ints, column: Any, number: Any, lane: Any, line: int) -> None:
-        self.column[places], self.number[places] = column, number
-        self.lane[places], self.line[places] = lane, line
+    def _put(self, access: Access, column: Any, number: Any) -> None:
+        self.column[access.at], self.number[access.at] = column, number
+        self.lane[access.at], self.line[access.at] = access.lanes, access.line
 
-    def _note(self, agent: Agent, places: Ints, kind: int, number: Any) -> None:
-        """The agent's threads read, or the engines that its first warp has set to work."""
-        warps = agent.lane // WARP % (agent.state.lanes_per_block // WARP)  # of their block
-        numbers, of_block = (np.broadcast_to(value, places.shape) for value in (number, warps))
+    def _note(self, access: Access, kind: int, number: Any) -> None:
+        """Threads read, or the engines that the first warp of these has set to work."""
+        warps = access.lanes // WARP % (access.state.lanes_per_block // WARP)  # of their block
+        numbers, of_block = (np.broadcast_to(value, access.at.shape) for value in (number, warps))
         for warp in np.unique(warps).tolist():
             own = of_block == warp if np.ndim(warps) else slice(None)
             number_of, line_of = self.readers[kind, warp]
-            number_of[places[own]], line_of[places[own]] = numbers[own], agent.line
+            number_of[access.at[own]], line_of[access.at[own]] = numbers[own], access.line
 
-    def _written_before(self, agent: Agent, places: Ints) -> None:
-        """A fault where the agent does not know that what was written last is done."""
-        column = self.column[places]
-        if not len(places) or column.max() < 0:
+    def _unsynced(self, access: Access, stamps: Ints) -> Any:
+        """Where another thread of the warp wrote, which has called no syncwarp since it had these stamps."""
+        if access.row is not None:
+            return False
+        others = (self.column[access.at] == access.lanes // WARP) & (self.lane[access.at] != access.lanes)
+        return others & (stamps[access.at] == picked_stamps(access.stamps, access.lanes))
+
+    def _written_before(self, access: Access) -> None:
+        """A fault where it is not known that what was written last is done."""
+        number = self.number[access.at]
+        if not count_nonzero(number):
             return
-        met = (column >= 0) & (self.number[places] > agent.known(column))
-        if agent.row is None:  # threads of one warp, with no syncwarp between
-            unsynced = (column == agent.lane // WARP) & (self.lane[places] != agent.lane)
-            met |= unsynced & (self.stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
+        column = self.column[access.at]
+        met = (number > _known(access, column)) | self._unsynced(access, self.stamp)
         if not count_nonzero(met):
             return
-        by_threads = column < agent.state.engines.clocks.warps
-        awaited = met & ~by_threads & ~self.under_way[places]
-        if count_nonzero(awaited) and agent.verb != "written":
-            self._tell("copy-not-awaited", agent, places, awaited, _NOT_AWAITED)
+        by_threads = column < access.state.engines.clocks.warps
+        awaited = met & ~by_threads & ~self.under_way[access.at]
+        if count_nonzero(awaited) and access.op != "written":
+            self._tell("copy-not-awaited", access, awaited, _NOT_AWAITED)
             met &= by_threads
-        self._tell("race", agent, places, met, _MET % "written by thread {other}")
+        self._tell("race", access, met, _MET % "written by thread {other}")
 
-    def _read_before(self, agent: Agent, places: Ints) -> None:
-        """A fault where the agent does not know that reads of what it overwrites are done."""
+    def _read_before(self, access: Access) -> None:
+        """A fault where it is not known that reads of what is overwritten are done."""
+        places, state = access.at, access.state
         numbers = np.array([number_of[places] for number_of, _ in self.readers.values()])
         if not count_nonzero(numbers):
             return
-        first_warp = places // self.size * (agent.state.lanes_per_block // WARP)
-        warps = agent.state.engines.clocks.warps
-        first_column = np.array([kind * warps + warp for kind, warp in self.readers])
-        late = numbers > agent.known(first_column[:, None] + first_warp)
+        first_warp = places // self.size * (state.lanes_per_block // WARP)
+        first_column = np.array([kind * state.engines.clocks.warps + warp for kind, warp in self.readers])
+        late = numbers > _known(access, first_column[:, None] + first_warp)
         for ((kind, warp), (_, line_of)), met in zip(self.readers.items(), late, strict=True):
             by = (first_warp + warp) * WARP, line_of[places]
-            self._tell("race", agent, places, met, _MET % _READERS[kind], by)
+            self._tell("race", access, met, _MET % _READERS[kind], by)

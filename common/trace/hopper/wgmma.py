@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from common.catalog import codes
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
-from common.trace.hopper.tiles import ROW, WARPGROUP, WGMMA, Agent, swizzled
+from common.trace.hopper.tiles import ROW, WARPGROUP, WGMMA, swizzled
 from common.trace.intrinsics import on_engines, one_number
+from common.trace.races import Access
 from common.trace.state import Mask, State
 from common.trace.values import FLOAT32, Value
 from common.trace.views import View
@@ -171,8 +172,6 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
 class Product:
     """One instruction of the warpgroup from the lane ``lead`` on; ``asked``: its arguments by name."""
 
-    what = "wgmma"
-
     def __init__(self, state: State, line: int, form: Form, lead: int, asked: dict[str, Any]) -> None:
         self.state, self.line, self.form, self.lead, self.asked = state, line, form, lead, asked
         self.tiles: View = asked["tiles"]
@@ -242,20 +241,21 @@ class Product:
         self.sums = next(flight, None) or Sums(self, registers)
         clocks, groups = state.engines.clocks, state.engines.groups(WGMMA, self.lead)
         known = clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
-        agent = Agent(state, self.tiles, self.lead, self.line, "read by wgmma", known)
         for side, places in self.places.items():
             if text := tiles.misread(places, side == "B" and form.rows):
                 self._fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             self.stages.append(int(tiles.column[places[0, 0]]))
             state.engines.pipeline.turn(self.stages[-1], "multiplied", self.line)
-            tiles.read_by_engine(agent, places.reshape(-1), WGMMA, groups.committed + 1)
+            at = places.reshape(-1)
+            access = Access("read by wgmma", state, self.tiles, at, self.lead, self.line, state.stamps, row=known)
+            tiles.read_by_engine(access, WGMMA, groups.committed + 1)
         self.sums.open += 1
-        groups.begin(self)
+        groups.begin("wgmma", self.view.name, self.line, self._carry_out)
 
     def _by_lane(self, held: list[Value]) -> NDArray[Any]:
         return helpers.by_lane(self.state, held)[self.lead : self.lead + WARPGROUP]
 
-    def carry_out(self, state: State) -> None:
+    def _carry_out(self) -> None:
         """Read the operands now, as late as wgmma may, and add."""
         form, data, sums = self.form, self.tiles.storage.data, self.sums
         right = data[self.places["B"]]
@@ -283,9 +283,9 @@ class Product:
         sums.matrix[:] = helpers.summed(added, form.sums)
         sums.open -= 1
         if not sums.open:
-            sums.land(state)
+            sums.land(self.state)
         for column in self.stages:
-            state.engines.pipeline.turn(column, "free")
+            self.state.engines.pipeline.turn(column, "free")
 
 
 def cut_sums(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
