@@ -68,7 +68,7 @@ LOOK_AT = {
     "mbarrier": "barrier_init, publish_barriers and the barrier behind them; then a phase's arrivals and bytes",
     "deadlock": "who completes the phase that is waited for: arrivals, bytes, and its parity, 0 for the first",
     "proxy-fence": "fence_async() by every thread that wrote, then a barrier, before wgmma or tma_store2 reads it",
-    "wgmma-order": "wgmma_fence() after the sums were set, wgmma_commit(), and wgmma_wait(0) before they are read",
+    "wgmma-order": "wgmma_fence() after the sums were set or read, wgmma_commit(), and wgmma_wait(0) before reads",
     "operand": "this call's arguments, against what the helper's docstring says",
     "left-cluster": "the kernel's end: cluster_sync() keeps a block and its shared memory until the others are done",
     "zero-division": "what this divides by: on a GPU the quotient is some number, and no error",

@@ -171,6 +171,9 @@ def _each_by_one_thread(state: State, changed: Bools, accesses: list[Access]) ->
     return not (count_nonzero(apart) and count_nonzero(apart & changed[places]))
 
 
+READ = object()
+
+
 class Local(Storage):
     space = "local"
     unset_look_at = "set it first: a local array is each thread's own, and what other threads stored is in theirs"
@@ -181,7 +184,8 @@ class Local(Storage):
         self.lacking: dict[int, Bools] = {}  # lanes that have not written an element that others have
         self.whole = state.mask  # lanes that the array exists for
         self.flight: list[Any] = []  # sums that wgmma adds to, and that the threads may not touch
-        self.fenced: list[Any] | None = None  # what the registers held at the last wgmma_fence
+        # what the registers held at the last wgmma_fence, READ where the threads have read them since
+        self.fenced: list[Any] | None = None
         self.alignment = 16
 
     def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
@@ -192,6 +196,8 @@ class Local(Storage):
     ) -> Any:
         if state.ledger.recording:
             self._record(state, view, place, width, "read", line)
+        if self.fenced is not None and type(place) is int:
+            self.fenced[place : place + width] = [READ] * width
         if type(place) is int and not self.lacking:
             found = self.values[place : place + width]
             if type(None) not in map(type, found):

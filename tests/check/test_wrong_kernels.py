@@ -26,7 +26,7 @@ from common.trace.messages import Trace, TraceOptions
 
 pytestmark = pytest.mark.usefixtures("traced")
 
-COUNT = 374  # so that none goes missing unnoticed
+COUNT = 375  # so that none goes missing unnoticed
 KINDS = (
     "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
     "refused",

@@ -19,6 +19,7 @@ from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper.tiles import ROW, WARPGROUP, WGMMA, swizzled
 from common.trace.intrinsics import on_engines, one_number
 from common.trace.races import Access
+from common.trace.shared import READ
 from common.trace.state import Mask, State
 from common.trace.values import FLOAT32, Value
 from common.trace.views import View
@@ -215,12 +216,14 @@ class Product:
         self.places[side] = places.T if along_n else places
 
     def _require_fenced(self, view: View, registers: range) -> None:
-        """A fault if the threads have set the registers since their last wgmma_fence."""
+        """A fault if the threads have set or read the registers since their last wgmma_fence (PTX ISA, wgmma.fence)."""
         now, then = view.storage.values, view.storage.fenced
         if any(sums.lead == self.lead and registers.start in sums.registers for sums in view.storage.flight):
             return
         if then is None or any(now[r] is not then[r] for r in registers):
-            text = f"{view.name} is set by its threads, and no wgmma_fence follows before wgmma takes it"
+            read = then is not None and any(then[r] is READ for r in registers)
+            verb = "read" if read else "set"
+            text = f"{view.name} is {verb} by its threads, and no wgmma_fence follows before wgmma takes it"
             self._fault("wgmma-order", view.name, text)
 
     def begin(self, registers: range) -> None:
