@@ -2,8 +2,6 @@
 and a trace as a page in one file, which ``trace --html`` writes, too. Sphinx is brought where the site is built.
 """
 
-from __future__ import annotations
-
 import gc
 import html
 import io

@@ -1,8 +1,6 @@
 """Arrays on the device between margins, where what nobody has written holds a NaN that no arithmetic makes; and the
 right answers: by the GPU if there is one and the problem is large, else by NumPy."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ bits is the exact sum, rounded once. Normals come second, within an elementwise 
 all arrays lie between margins of NaN, so an access beyond them shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A thread sums each right answer in float64, which holds each product exactly, an
 compared exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
 """
 
-from __future__ import annotations
-
 import math
 from types import ModuleType
 from typing import Any

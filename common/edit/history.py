@@ -4,8 +4,6 @@
 ``.workbook/runs/<step>/<time>-<process>-<count>.json`` one event each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

@@ -4,8 +4,6 @@ In child processes the file is compiled and checked at one small shape, then che
 in turn with the shipped one. Below: what is said of that at the terminal, and of any outcome that is not right.
 """
 
-from __future__ import annotations
-
 import textwrap
 import threading
 import time

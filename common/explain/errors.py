@@ -1,7 +1,5 @@
 """What Python, Numba or the driver raised, in the book's words: patterns of their messages."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import importlib

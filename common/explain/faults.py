@@ -1,7 +1,5 @@
 """One fault: what went wrong, at which line of a step's file, and what to look at."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

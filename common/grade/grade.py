@@ -4,8 +4,6 @@ A kernel is traced in a child process at its exercise's shapes and at fresh ones
 what its exercise limits is counted. With a GPU it is checked there, too, and timed if a share of the floor is asked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

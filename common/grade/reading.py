@@ -9,8 +9,6 @@ the reference GPU's record, such as ``ms PRESET STEP``: the kinds of :data:`comm
 end in ``within P``, a tolerance in percent: else 1%, and 0 of a whole number that is worked out.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import math

@@ -3,8 +3,6 @@
 A figure of a trace cannot be had by what the compiler merges. Float64 is counted always: no exercise needs it.
 """
 
-from __future__ import annotations
-
 import linecache
 import math
 import re

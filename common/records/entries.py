@@ -1,7 +1,5 @@
 """What record files hold: a struct for each kind of entry. None is what an older workbook did not note."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Struct, field

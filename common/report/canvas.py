@@ -3,8 +3,6 @@
 The ground is opaque, so that it reads on a dark page too; colours are Okabe and Ito's, for the colour-blind.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures made of cells, spans and words: no axes are shown, and rows are mostly counted downwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

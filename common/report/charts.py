@@ -1,7 +1,5 @@
 """Charts of records: speed-ups on each preset, rooflines, sweeps, what instructions are for, ideas by worth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any

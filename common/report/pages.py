@@ -6,8 +6,6 @@ stands at the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exer
 ``<!--= KIND WORDS -->`` to ``<!--/-->``; KIND is one of :data:`figures.NAMED`.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections import Counter

@@ -3,8 +3,6 @@
 Cells are written as in Markdown; the terminal leaves its marks out, and shows a :class:`rich.text.Text` in colours.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 ``record`` or ``code`` if it needs one, then the words. It raises UnmeasuredError where there is nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """A kernel as it was traced, as the hardware counted it and as it was compiled: in tables, in sentences, and as the
 book shows every step's trace, ``results/traces/STEP.json``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

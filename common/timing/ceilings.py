@@ -4,8 +4,6 @@ Tensor cores multiply random data, as zeros take less power and so run faster: `
 registers, from compute capability 8.0 on; ``wgmma`` tiles that stay in shared memory, on 9.0 alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module

@@ -1,7 +1,5 @@
 """What is measured on the GPU: steps, libraries, ceilings, errors, sweeps; under profilers and sanitizers."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence

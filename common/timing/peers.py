@@ -1,7 +1,5 @@
 """What the vendor's libraries reach on the same problem: cuBLAS and cuDNN through PyTorch, if it is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import traceback
 import warnings

@@ -1,7 +1,5 @@
 """What child processes do to measure: ``time_task`` does ``timing.time``. Numba is imported inside: it takes long."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache

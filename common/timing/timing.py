@@ -1,7 +1,5 @@
 """How long a launch takes: CUDA events around it, a cold L2 cache, repeats until the median is known."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import statistics

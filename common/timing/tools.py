@@ -1,7 +1,5 @@
 """NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), with what they say; compute-sanitizer."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -14,8 +14,6 @@
   it, as does wgmma of its operands: their swizzle keeps rows out of each other's banks. NVIDIA documents neither.
 """
 
-from __future__ import annotations
-
 import itertools
 import linecache
 import math

@@ -1,8 +1,6 @@
 """Runs a kernel for all threads of some blocks at once, in lockstep and in a fixed order, and records what every warp
 does. Translated code (:mod:`common.trace.translate`) calls the :class:`Executor` ``_t``."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Translates a kernel's expressions into such that work on all threads at once; see :mod:`common.trace.translate`."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Callable

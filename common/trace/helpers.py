@@ -4,8 +4,6 @@ Of matrices that tensor cores multiply, each lane holds elements where the PTX I
 mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any, NamedTuple

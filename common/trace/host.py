@@ -1,8 +1,6 @@
 """What a program finds in ``numba.cuda`` on the host, without a GPU: arrays, streams and events, reductions. All is
 done at once and in order, on the CPU; nothing is timed."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import linecache

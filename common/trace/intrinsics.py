@@ -1,7 +1,5 @@
 """What kernels may call and the tracer carries out itself: their registry, atomics, ``cuda.*``."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -1,7 +1,5 @@
 """Global and constant memory, and arrays of records: each access is checked and recorded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

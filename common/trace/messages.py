@@ -1,7 +1,5 @@
 """What a child process can be asked to trace, and what a trace is: in this process, in JSON, and on a page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Kept beside an array, with one entry per element. Of an element's readers, and o
 three are known: enough to find, for any other thread, one that nothing orders before it.
 """
 
-from __future__ import annotations
-
 import ast
 import linecache
 from functools import lru_cache

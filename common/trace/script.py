@@ -3,8 +3,6 @@ kernel for the arguments of its launches: what it refuses is refused here, too, 
 in. What the tracer does not know ends the program, and is said. What the program finds in ``numba.cuda`` does
 everything at once and in order, on the CPU; nothing is timed."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect

@@ -1,7 +1,5 @@
 """Shared memory, one array per block, and local arrays, one per thread: each access is checked and recorded."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from functools import partial

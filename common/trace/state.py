@@ -5,8 +5,6 @@ is an array with one element per lane. A thread's *ordinal* tells it from all ot
 block, in the order in which blocks run, times the lanes of a block, plus its place in the block.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator

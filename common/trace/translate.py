@@ -5,8 +5,6 @@ condition differs runs under a mask of active lanes, that of ``_t``, the :class:
 variable assigned under a mask keeps its old value in the other lanes only if one of them may still read it.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A Python int is an int64, as a literal is in Numba. Integers are computed in 64 
 are (NBEP 1); an integer with a float32 gives float64. Narrower integers exist between a cast and the next operation.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re

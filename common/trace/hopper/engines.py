@@ -7,8 +7,6 @@ none, those whose warpgroup waits in parts are split into warps, each a team, an
 of no use, it is a deadlock.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence

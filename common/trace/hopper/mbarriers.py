@@ -9,8 +9,6 @@ barrier that counts bytes, is filled, full, multiplied and free again. Its clock
 measures nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from functools import partial

@@ -7,8 +7,6 @@ has completed. What a warp did is known to another one only by way of a barrier 
 other waits for; what one lane has waited for, its warp knows by the next syncwarp.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
