@@ -132,7 +132,10 @@ def _no_name(found: re.Match[str], _: Path) -> _Said:
         known = dir(importlib.import_module(found["module"]))
     module, name = found["module"], found["name"]
     lacks = f"{module} has no {name}{_did_you_mean(name, known)}"
-    return _Said(f"kernels have no {module}.{name}" if name in known else lacks)
+    if name not in known:
+        return _Said(lacks)
+    wait = "cuda.syncthreads() is how the threads of a block wait for each other" if "sync" in name else ""
+    return _Said(f"kernels have no {module}.{name}", look_at=wait or "this name: the host has it, and kernels do not")
 
 
 def _two_types(found: re.Match[str], path: Path) -> _Said:

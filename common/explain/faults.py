@@ -26,7 +26,7 @@ LOOK_AT = {
     "two-types": "the lines that set it: a variable has one type throughout a kernel",
     "unknown-name": "the spelling, and whether the name is set before this line or outside the kernel",
     "unset-variable": "the branches before this line: one of them does not set it",
-    "unknown-attribute": "the spelling, and whether kernels have it: a block's threads wait by cuda.syncthreads()",
+    "unknown-attribute": "the spelling",
     "argument-count": "this call against the function's parameters",
     "unsupported": "kernels know numbers, arrays by element, loops, math and cuda: write it with these",
     "allocates": "a loop in its place, acc += a[m, k] * b[k, n], and cuda.local.array(SIZE, float32) for values that "
