@@ -116,7 +116,8 @@ def _returned_nothing(found: re.Match[str], path: Path) -> _Said | None:
     for function in each(path, ast.FunctionDef):
         name, inner = function.name, [one for one in function.body if isinstance(one, ast.FunctionDef)]
         own = [node for one in function.body if one not in inner for node in ast.walk(one)]
-        if (name in places or inner) and not any(isinstance(node, ast.Return) and node.value for node in own):
+        returns = any(isinstance(node, ast.Return) and node.value for node in own)
+        if not returns and (name in places or (inner and name != "launch")):
             missing = f": return {inner[-1].name} is missing at its end" if inner else ""
             what = f", and what it returns takes {places[name]}" if name in places else missing
             return _Said(f"{name} returns nothing{what}", line=function.lineno)
@@ -129,7 +130,10 @@ def _no_name(found: re.Match[str], _: Path) -> _Said:
         known = dir(importlib.import_module(found["module"]))
     module, name = found["module"], found["name"]
     lacks = f"{module} has no {name}{_did_you_mean(name, known)}"
-    return _Said(f"kernels have no {module}.{name}" if name in known else lacks)
+    if name not in known:
+        return _Said(lacks)
+    wait = "cuda.syncthreads() is how the threads of a block wait for each other" if "sync" in name else ""
+    return _Said(f"kernels have no {module}.{name}", look_at=wait or "this name: the host has it, and kernels do not")
 
 
 def _two_types(found: re.Match[str], path: Path) -> _Said:
@@ -204,6 +208,10 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("argument-count", r"Function\(<function (\w+)\.array [^\n]*\n[^\n]*\n[^\n]*>>> array\([^\n,]*\)\n",
      r"cuda.\1.array takes a shape and a type, such as float32"),
     ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
+    ("unsupported", r"Invalid use of getiter with parameters \(u?(?:int|float)\d+\)",
+     "a loop goes over a number here: range(...) is missing"),
+    ("unsupported", r"^TypeError: '(tuple|int|float)' object is not callable",
+     r"a \1 is called here, as if it were a function"),
     ("unpacked", r"failed to unpack \w+\d", "there is one number to the right of =, and several names to its left"),
     ("unsupported", r"Invalid use of array\(.*No type info available for Array",
      "an array is called here: an element is read with square brackets, a[m, k] for a(m, k)"),
@@ -216,13 +224,15 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("two-types", r"Storing (\w+) to ptr of (\w+) \('(\w+?)(?:\.\d+)?'\)", _two_types),
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
     ("unset-variable", r"(?:UnboundLocal|NotDefined)Error.*[Vv]ariable '(\w+?)(?:\.\d+)?'", _never_set),
-    ("unsupported", r"Function\(<class 'str'>\)", "a string is made here, and a kernel makes none: print(m, n)"),
-    ("unsupported", r"inline calls to locally defined closures", "a generator stands here, and a kernel has none"),
-    ("unsupported", r"exception_match", "a kernel catches no error, and an index beyond an array raises none"),
+    ("unsupported", r"Function\(<class 'str'>\)", "a string is made here, and a kernel cannot make one: print(m, n)"),
+    ("unsupported", r"inline calls to locally defined closures",
+     "a generator is made here, and a kernel cannot make one"),
+    ("unsupported", r"exception_match", "a kernel cannot catch errors, and an index beyond an array raises none"),
     ("allocates", r"_ol_array_allocate|>>> i?(?:add|sub|mul|truediv)\([^\n]*array\(", _WHOLE_ARRAYS),
     ("allocates", rf"No implementation of function Function\(<[^>]*?\b({'|'.join(ARRAY_MAKERS)})\b",
      lambda found, _: _Said(array_made(found[1]))),
-    ("allocates", r"of type list\(|>>> [^\n]*\blist\(|build_list", "a list is made here, and a kernel has none"),
+    ("allocates", r"of type list\(|>>> [^\n]*\blist\(|build_list",
+     "a list is made here, and a kernel cannot make one"),
     ("allocates", r"NRT required", "memory is allocated here, and a kernel cannot"),
     ("unsupported", r"^KeyError: <ufunc '(\w+)'>",
      r"Numba has no np.\1 for a kernel; math.\1, if there is one, takes a number"),

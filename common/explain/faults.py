@@ -24,7 +24,7 @@ LOOK_AT = {
     "two-types": "the lines that set it: a variable has one type throughout a kernel",
     "unknown-name": "the spelling, and whether the name is set before this line or outside the kernel",
     "unset-variable": "the branches before this line: one of them does not set it",
-    "unknown-attribute": "the spelling, and whether kernels have it: they wait for each other by cuda.syncthreads()",
+    "unknown-attribute": "the spelling",
     "argument-count": "this call against the function's parameters",
     "unsupported": "kernels know numbers, arrays by element, loops, math and cuda: write it with these",
     "allocates": "a loop in its place, acc += a[m, k] * b[k, n], and cuda.local.array(SIZE, float32) for values that "
@@ -42,7 +42,7 @@ LOOK_AT = {
     "launch-limits": "what launch asks for: blocks, threads of a block (x times y times z), dynamic shared memory",
     "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
     "dynamic-overlap": "one cuda.shared.array(0, dtype), and slices of it: tiles[:SIZE] and tiles[SIZE:]",
-    "not-called": "what is missing here: () calls, = stores; without either the line does nothing",
+    "not-called": "this line: () calls a function, = stores a value; without either it does nothing",
     "output-renamed": "this line: c[m, n] = acc stores an element, c = acc makes c another name for acc",
     "whole-numbers": "the array's dtype: float32 holds what is stored in it",
     "stream": "the stream here: leave it out, of launches and of copies",
@@ -57,7 +57,7 @@ LOOK_AT = {
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
     "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
-    "float64": "write float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for float16(0.0); "
+    "float64": "write float32(0.0) for 0.0 and for a sum's 0, and float16(float32(0.0)) for float16(0.0); "
     "convert an integer that meets a float32; name the type in device_array(shape, np.float32)",
     "race": "the barriers: one must stand between these two lines, after what others read is written, and before it "
     "is overwritten; one may do both",
@@ -66,7 +66,7 @@ LOOK_AT = {
     "mbarrier": "barrier_init, publish_barriers and the barrier behind them; then a phase's arrivals and bytes",
     "deadlock": "who completes the phase that is waited for: arrivals, bytes, and its parity, 0 for the first",
     "proxy-fence": "fence_async() by every thread that wrote, then a barrier, before wgmma or tma_store2 reads it",
-    "wgmma-order": "wgmma_fence() after the sums were set or read, wgmma_commit(), and wgmma_wait(0) before reads",
+    "wgmma-order": "wgmma_fence() after threads set or read the sums, wgmma_commit(), and wgmma_wait(0) before reads",
     "operand": "this call's arguments, against what the helper's docstring says",
     "left-cluster": "the kernel's end: cluster_sync() keeps a block and its shared memory until the others are done",
     "zero-division": "what this divides by: on a GPU the quotient is some number, and no error",
@@ -111,7 +111,9 @@ UNSOUND = {
 }
 
 # What explains the rest: this, and what the text itself shows.
-CAUSES = UNSOUND | {"not-called": "idle line", "output-renamed": "array renamed", "whole-numbers": "whole numbers"}
+CAUSES = UNSOUND | {
+    "not-called": "line without effect", "output-renamed": "array not written", "whole-numbers": "whole numbers",
+}  # fmt: skip
 
 _RACE_OF_ENGINES = (
     "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
@@ -178,10 +180,15 @@ def of_text(path: Path, fractions: bool) -> list[Fault]:
     """Mistakes that stand in the text of a file that is not right; ``fractions``: do the operands have any?"""
     found = []
     for alone in each(path, ast.Expr):
-        if not isinstance(alone.value, ast.Call | ast.Constant):
-            named = isinstance(alone.value, ast.Attribute)
-            why = "named here and not called: () is missing" if named else "worked out here, and nothing comes of it"
-            found.append(fault("not-called", f"{cut(ast.unparse(alone.value))} is {why}", path, alone.lineno))
+        text, why = ast.unparse(alone.value), ""
+        if re.fullmatch(r"(cuda\.)?(sync|threadfence)\w*", text):
+            why = "is named here and not called: () is missing"
+        elif isinstance(alone.value, ast.Compare):
+            why = "compares and stores nothing: = stores, == compares"
+        elif isinstance(alone.value, ast.BinOp | ast.Subscript):
+            why = "is computed here, and the result is not used"
+        if why:
+            found.append(fault("not-called", f"{cut(text)} {why}", path, alone.lineno))
     for function in each(path, ast.FunctionDef):
         lines = [(ast.unparse(node), node.lineno) for node in ast.walk(function) if isinstance(node, ast.Assign)]
         operands = "|".join(one.arg for one in function.args.args) or "none"

@@ -154,11 +154,8 @@ def numba_tests() -> Table:
         accused.setdefault(why, []).append(f"`{test.rpartition('.')[2]}`")
     kernels = "; ".join(f"{why} ({', '.join(tests)})" for why, tests in accused.items())
     notes.append(f"Each accused kernel is at fault: {kernels}.")
-    for state, title in {
-        "unknown": "What is not known",
-        "differs": "Why tests fail",
-        "asks": "What is asked for",
-    }.items():
+    reasons = {"unknown": "What is not known", "differs": "Why tests fail", "asks": "What is asked for"}
+    for state, title in reasons.items():
         told = sorted(found["reasons"][state].items(), key=lambda one: (one[0] == "other reasons", -one[1]))
         notes.append(f"{title}: {'; '.join(f'{words} ({count})' for words, count in told)}.")
     return Table(["tests that", *(f"`{name}`" for name in groups)], rows, "\n\n".join(notes), left=["tests that"])

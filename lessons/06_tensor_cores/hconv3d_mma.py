@@ -37,7 +37,7 @@ PIECES, prepare = planning.PIECES, planning.prepare
 @lru_cache
 def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep):
     """Build the kernel, masks of WORDS words; `wide` promises channels in eights, on 16-byte boundaries."""
-    WARPS_N, THREADS, COPIED, STAGE = planning.layout(BLOCK_M, BLOCK_N, STAGES)  # copied are COPIED rows at a time
+    WARPS_N, THREADS, COPIED, STAGE = planning.layout(BLOCK_M, BLOCK_N, STAGES)  # COPIED rows are copied at a time
     LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
     PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
     MASKS, ENTRY = BLOCK_M * WORDS, 1 + WORDS  # words; an entry of the table: an offset and the bits it needs

@@ -86,7 +86,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
 
 def workspace(problem):
-    """What becomes of x and dy, the sums, the tables; for layers that the kernel does not do, that of another."""
+    """What becomes of x and dy, the sums, the tables; or, where the kernel cannot compute, another step's."""
     p = problem
     padded = padded_patches(p.N, p.P, p.Q)
     tile, *tables = plan(p.N, p.P, p.Q, p.K, p.C)

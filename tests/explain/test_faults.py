@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
 ENDLESS_SECONDS = 1.0
-COUNT = 78  # so that none goes missing unnoticed
+COUNT = 80  # so that none goes missing unnoticed
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,13 @@ def test_a_sum_that_starts_as_another_number_is_the_line_of_a_float64(write, sta
         "gemm_x.py", f"def k(a, b, c):\n    one = float32(1.0)\n    acc = {start}\n    acc += a[0, 0] * one\n"
     )
     assert faults.of_float64(path).line == 3
+
+
+def test_a_value_that_changes_nothing_is_no_cause(write):
+    path = write(
+        "gemm_x.py", "def k(a, c):\n    a.shape\n    c\n    cuda.syncthreads\n    c[0] == a[0]\n    c[0] + 1\n"
+    )
+    assert [one.line for one in faults.of_text(path, fractions=True)] == [4, 5, 6]
 
 
 def test_what_nobody_explains_has_its_line_at_least(write):

@@ -1,9 +1,9 @@
-"""`prepare` of steps that read B along k: its transpose, once."""
+"""`prepare` for steps that read B along k: it transposes B, once."""
 
 from numba import cuda, float32
 
 TILE = 32  # extent of a square tile
-SHAPE = (TILE, TILE + 1)  # a value more than a row has: a warp reads down a column, each row from another bank
+SHAPE = (TILE, TILE + 1)  # rows are padded by a value: a warp reads a column, each value from another bank
 
 
 @cuda.jit

@@ -13,7 +13,7 @@ from lessons.toolkit.tiles import ceil_div
 layer_candidates = importlib.import_module("lessons.05_implicit_gemm.helpers.layer_candidates")
 
 # The model's GPU: an NVIDIA H200, 132 multiprocessors at 1.886 GHz. Each clock, one issues 4 instructions of a warp
-# and its L1 cache looks one line of 128 bytes up
+# and its L1 cache looks up one line of 128 bytes
 INSTRUCTIONS_PER_MS = 996e6
 LINES_PER_MS = 249e6
 BYTES_PER_MS = 4.17e9  # copied within its memory
@@ -22,8 +22,8 @@ ISSUE_SHARE = 0.86  # of the issue slots, that a kernel with warps enough fills
 ENOUGH_WARPS = 5.2  # so many resident warps hide 1 - 1/e of the latency
 LOAD_LINE, STORE_LINE = 2.0, 5.6  # look-ups that a line costs, read and written
 
-SAMPLE_BYTES = 1 << 30  # what measured images move: no L2 cache holds it, no host is that slow
-ROUNDS = 7  # of a measurement; each has a launch of every candidate
+SAMPLE_BYTES = 1 << 30  # what a measured launch moves: no L2 cache holds it, and it takes longer than to queue one
+ROUNDS = 7  # of a measurement: each launches every candidate once
 
 
 class Estimate(NamedTuple):
@@ -34,7 +34,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(candidate, problem):
-    """The model: each limit alone, then all together, which takes a little longer than the longest of them."""
+    """By the model, an Estimate: each limit alone, and all together, a little more than the longest of them."""
     work = layer_candidates.KERNELS[candidate.kernel][1](problem, **dict(candidate.tile))
     hidden = 1 - math.exp(-work.resident_warps / ENOUGH_WARPS)  # too few warps leave issue slots empty
     loads = LOAD_LINE * work.global_loads * work.lines_per_load
@@ -48,7 +48,7 @@ def estimate(candidate, problem):
 
 
 def measure(near, problem, filt):
-    """Median milliseconds of each candidate on as many images as make the caches forget, in turns."""
+    """Median milliseconds of each candidate, launched in turns, on as many images as no cache holds."""
     per_image = problem.least_bytes // problem.N
     room = cuda.current_context().get_memory_info().free // 2
     images = max(1, min(problem.N, ceil_div(SAMPLE_BYTES, per_image), room // per_image))

@@ -93,7 +93,7 @@ def specialise(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     LOADED = MMA_N + (S - 1) * DILATION
     X_SIZE, F_SIZE = multiple(LOADED, 8) * BLOCK_K, MMA_M * BLOCK_K  # values of a tile
     STAYING = STAGES * X_SIZE  # where filters lie
-    LEAVING = multiple(STAYING + RESIDENT * F_SIZE, 8 * WARP_M)  # where results lie, on their way, in such patterns
+    LEAVING = multiple(STAYING + RESIDENT * F_SIZE, 8 * WARP_M)  # of results on their way: a whole swizzle pattern
     SLAB = LINES * KEPT * WARP_M  # of a warp
     X_BYTES = BYTES * LOADED * BLOCK_K  # that arrive
     SHARED_BYTES = BYTES * (LEAVING + TEAMS * 4 * SLAB)
@@ -101,8 +101,8 @@ def specialise(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4  # as descriptors count
     X_TAP, F_TAP, X_STAGE = DILATION * BLOCK_K * BYTES >> 4, F_SIZE * BYTES >> 4, X_SIZE * BYTES >> 4
     ACC, QUADS = MMA_N // 2, MMA_N // 8
-    PIECE = 16 // BYTES  # results that the swizzle moves together, and how many such a row of a slab has
-    PIECES = WARP_M // PIECE
+    PIECE = 16 // BYTES  # results that the swizzle moves together
+    PIECES = WARP_M // PIECE  # in a row of a slab
     stay = staying(STAYING, BYTES * RESIDENT * F_SIZE, MMA_M, BLOCK_K, S)
 
     @inlined
@@ -111,7 +111,7 @@ def specialise(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
         """The warp's filters of all pixels to tiles[own], pixels as rows, swizzled."""
         lane = uint32(cuda.threadIdx.x) % uint32(32)
         filt, pixel = lane // uint32(4), lane % uint32(4) * uint32(2)
-        late = filt // uint32(PIECE)  # pieces of words: half of the lanes begin with the other pixel, in other banks
+        late = filt // uint32(PIECE)  # of int32, half of the lanes store their second pixel first, to other banks
         piece = late ^ pixel // uint32(8 // PIECES) % uint32(PIECES)  # the swizzle
         low = own + pixel * uint32(WARP_M) + piece * uint32(PIECE) + filt % uint32(PIECE)
         first, second = late * uint32(WARP_M), (uint32(1) - late) * uint32(WARP_M)

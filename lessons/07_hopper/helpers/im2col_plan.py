@@ -48,7 +48,7 @@ class Kind(NamedTuple):
 
     @property
     def columns(self):
-        """Columns of a product come in so many; of fewer bits, from 32 columns on, in twice as many."""
+        """The columns of an instruction are a multiple of this; of int8, 8 and 24 are allowed, too."""
         return 16 if self.packed > 1 else 8
 
 

@@ -19,8 +19,8 @@ LEAST_SHARE = 8  # iterations of a block: fewer do not pay for its start
 def cut(tiles, blocks):
     """Who multiplies and adds what, for tiles given as (iterations, first row, m0, n0): work and first_segments.
 
-    work[b, i] is segment i of block b: its number, its first row of xs and dys, m0, n0, its iterations. Two of none
-    come last: the kernel reads that far ahead. Tile t has the segments first_segments[t] to first_segments[t + 1].
+    work[b, i] is segment i of block b: its number, its first row of xs and dys, m0, n0, its iterations. Two
+    empty ones come last: the kernel reads that far ahead. Tile t has segments first_segments[t] to [t + 1].
     """
     steps, first, m0, n0 = np.array(tiles).T
     edges = np.cumsum([0, *steps])  # between tiles, and of shares

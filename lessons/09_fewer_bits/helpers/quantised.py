@@ -50,7 +50,7 @@ def packed(acc, i, near, far):
 def leaving(BOXES):
     """Build the function by which a warp's 16 rows of sums leave as int8, as in hgemm_tma_stores: BOXES of 128
     columns to (m0 + row, n0), through slabs at tiles[own]."""
-    PENDING = 0 if BOXES % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
+    PENDING = 0 if BOXES % SLABS else SLABS - 1  # slabs that may still be leaving: each tile begins with the first
 
     @inlined
     @unroll
