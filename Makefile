@@ -91,6 +91,7 @@ $(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 # It would compile them one by one: compileall has all processors do it.
 .venv/ready-cuda$(CUDA): locks/cu$(CUDA).txt
 	@$(BOOTSTRAP) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 14) else "Python %d.%d: must be 3.10 to 3.14; name one with make BOOTSTRAP=python3.12" % v)'
+	@if [ -L .venv ]; then echo "make: .venv is a link: remove it, or use what is behind it with PYTHON=.venv/bin/python"; exit 1; fi
 	@echo "setting up .venv for CUDA $(CUDA) (once; downloads about 270 MB)"
 	@rm -rf .venv
 	@$(BOOTSTRAP) -m venv .venv
