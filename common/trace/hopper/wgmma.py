@@ -216,7 +216,7 @@ class Product:
         self.places[side] = places.T if along_n else places
 
     def _require_fenced(self, view: View, registers: range) -> None:
-        """A fault if the threads have set or read the registers since their last wgmma_fence (PTX ISA, wgmma.fence)."""
+        """A fault if the threads have set or read the registers since their last wgmma_fence (PTX ISA)."""
         now, then = view.storage.values, view.storage.fenced
         if any(sums.lead == self.lead and registers.start in sums.registers for sums in view.storage.flight):
             return
