@@ -308,7 +308,7 @@ class Executor(State):
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         array.store(self, index, value, line)
 
-    def copy(self, array: Any, to: Any, other: Any, source: Any, line: int) -> None:
+    def copy(self, other: Any, source: Any, array: Any, to: Any, line: int) -> None:
         """``array[to] = other[source]``. A lane for which both are one element changes nothing. An integer that
         nothing has written may be copied within the block: what it is copied to is then not written, either."""
         self.copied = self.none.bits if type(array) is View and type(array.storage) in (Shared, Local) else None
