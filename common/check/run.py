@@ -268,9 +268,9 @@ def judged(problem: Problem, result: StepResult, gpu: bool = False) -> StepResul
 
 
 def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
-    """A step's outcomes, one for each shape: what is wrong for any engine; of a step that does not compile, that
-    alone. Of a shape that was only compiled, nothing is known. A trace at a shape that was ``asked`` for takes nothing
-    from a GPU's verdict where it is late."""
+    """A step's outcomes, one for each shape: what is wrong for any engine, and if it does not compile, that alone. Of
+    a shape that was only compiled, nothing is known. A trace at a shape that was ``asked`` for takes nothing from a
+    GPU's verdict where it is late."""
     ranks = {"unjudged": 1, "refused": 2, "right": 3}  # what is wrong first, of that what does not compile
     late = [one for one in outcomes if asked and one.late and any(other.engine == "gpu" for other in outcomes)]
     by_problem: dict[Problem, list[Outcome]] = {}
