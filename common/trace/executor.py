@@ -316,7 +316,8 @@ class Executor(State):
         if self.copied is not None and not count_nonzero(self.copied):
             self.copied = None
         sides = [one if type(one) is tuple else (one,) for one in (to, source)]
-        if array is other and type(array) is View is not type(value) and len(sides[0]) == len(sides[1]):
+        alike = array is other and len(sides[0]) == len(sides[1])
+        if alike and type(array) is View and type(value) is not View:
             self.mask = self.part(values.logical_not(reduce(values.logical_and, map(operator.eq, *sides), True)))
         if self.mask is not self.none:
             self.store(array, to, value, line)
