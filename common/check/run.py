@@ -268,8 +268,8 @@ def judged(problem: Problem, result: StepResult, gpu: bool = False) -> StepResul
 
 
 def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
-    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else. Of a
-    shape that was only compiled, nothing is known. A trace at a shape that was ``asked`` for takes nothing from a
+    """A step's outcomes, one for each shape: what is wrong for any engine, and if it does not compile, that alone. Of
+    a shape that was only compiled, nothing is known. A trace at a shape that was ``asked`` for takes nothing from a
     GPU's verdict where it is late."""
     ranks = {"unjudged": 1, "refused": 2, "right": 3}  # what is wrong first, of that what does not compile
     late = [one for one in outcomes if asked and one.late and any(other.engine == "gpu" for other in outcomes)]
@@ -290,7 +290,7 @@ def agreed(outcomes: list[Outcome], asked: bool = False) -> list[Outcome]:
             unsought=next((str(one.message) for one in late), None), printed=printing.printed, prints=printing.prints,
         ))  # fmt: skip
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
-    return [outcome for outcome in ran if outcome.only_compiled] or ran or merged  # what does not compile, alone
+    return [one for one in ran if one.only_compiled and one.status == "crashed"] or ran or merged
 
 
 @functools.cache

@@ -306,19 +306,20 @@ class Executor(State):
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         array.store(self, index, value, line)
 
-    def copy(self, array: Any, to: Any, other: Any, source: Any, line: int) -> None:
-        """``array[to] = other[source]``. Nothing changes, whoever reads it, by a lane for which both are one element,
-        or that copies within the block an integer that nothing has written: what it is copied to is not, either."""
+    def copy(self, other: Any, source: Any, array: Any, to: Any, line: int) -> None:
+        """``array[to] = other[source]``. A lane for which both are one element changes nothing. An integer that
+        nothing has written may be copied within the block: what it is copied to is then not written, either."""
         self.copied = self.none.bits if type(array) is View and type(array.storage) in (Shared, Local) else None
-        value, mask, unset, self.copied = self.load(other, source, line), self.mask, self.copied, None
+        value, mask = self.load(other, source, line), self.mask
+        if self.copied is not None and not count_nonzero(self.copied):
+            self.copied = None
         sides = [one if type(one) is tuple else (one,) for one in (to, source)]
-        if array is other and type(array) is View is not type(value) and len(sides[0]) == len(sides[1]):
+        alike = array is other and len(sides[0]) == len(sides[1])
+        if alike and type(array) is View and type(value) is not View:
             self.mask = self.part(values.logical_not(reduce(values.logical_and, map(operator.eq, *sides), True)))
-        if unset is not None and unset.any():
-            self.mask = self.part(~unset)
         if self.mask is not self.none:
             self.store(array, to, value, line)
-        self.mask = mask
+        self.mask, self.copied = mask, None
 
     def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
         if self.tainted is not None:

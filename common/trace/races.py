@@ -47,8 +47,8 @@ class Together:
     """Threads that read an element, changed it atomically, or wrote the value that it has: in ``slots`` the last; one
     more since the last barrier, of another warp if there is one; and one of another block."""
 
-    def __init__(self, size: int, lanes_per_block: int) -> None:
-        self.size, self.lanes_per_block = size, lanes_per_block
+    def __init__(self, size: int, log: Log) -> None:
+        self.size, self.log = size, log
         self.slots: list[Slot] = []
 
     def forget(self, places: Ints) -> None:
@@ -79,12 +79,17 @@ class Together:
         """Keep ``other`` for elements whose last one is now ``last``, where it tells more than who is kept so far."""
         if not len(places):
             return
-        block = last // self.lanes_per_block
-        here = block == other // self.lanes_per_block
+        lanes, log = self.log.lanes_per_block, self.log
+        block = last // lanes
+        here = block == other // lanes
         self._put(2, places[~here], other[~here], events[~here])
-        kept = self.slots[1][0][places]
-        elsewhere = kept // self.lanes_per_block != block  # or nobody
+        kept, kept_events = self.slots[1][0][places], self.slots[1][1][places]
+        elsewhere = kept // lanes != block  # or nobody
         more = here & ((other // WARP != last // WARP) | elsewhere | (kept // WARP == last // WARP))
+        rest = (here & ~more & (kept_events != events)).nonzero()[0]
+        if len(rest):  # of the same warp: more only if a barrier has passed since the one that is kept
+            then, now = log.stamps(kept_events[rest], kept[rest]), log.stamps(events[rest], other[rest])
+            more[rest] = then >> BARRIER != now >> BARRIER
         self._put(1, places[more], other[more], events[more])
 
 
@@ -94,7 +99,7 @@ class Shadow:
 
     def __init__(self, size: int, log: Log, per_block: int = 0) -> None:
         self.log, self.per_block = log, per_block
-        self.writers, self.readers, self.atomics = (Together(size, log.lanes_per_block) for _ in range(3))
+        self.writers, self.readers, self.atomics = (Together(size, log) for _ in range(3))
         self._reads: list[tuple[Access, int]] = []  # that nothing need be known of until something is written
         self._read_lanes = 0
 

@@ -219,14 +219,17 @@ def _widened(kernel: Any) -> Iterator[int]:
 
 
 def _plain(argument: Any) -> Any:
-    """An argument without the word for which way it is copied, as which it is; another library's array as Numba's."""
+    """An argument without the word for which way it is copied; another library's array as Numba's."""
+    from numba import cuda
     from numba.cuda.args import ArgHint, In
 
     if isinstance(argument, ArgHint):
         way, argument = argument, argument.value
         if isinstance(argument, np.ndarray) and not isinstance(argument, DeviceArray):
-            in_only = isinstance(way, In)  # then it is not copied back
-            argument = argument.copy() if in_only else argument if way.copy_input else argument.view(Unset)
+            if isinstance(way, In):  # what lies on the device is not copied back
+                argument = cuda.to_device(argument)
+            elif not way.copy_input:
+                argument = argument.view(Unset)
     if isinstance(argument, list | dict | set | str):
         raise NotImplementedError(
             f"a kernel takes no {type(argument).__name__}, but arrays, numbers and tuples of them"

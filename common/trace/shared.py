@@ -110,9 +110,11 @@ class Shared(Storage):
             self.data[places] = chosen
             if self.names is not None:
                 self.names.note_write(view, places * self.dtype.itemsize)
-            if state.tainted is not None:
-                unset = np.isnan(np.broadcast_to(np.asarray(before, np.float64), lanes.shape)[lanes])
-                have = ~(state.tainted[lanes] & unset)
+            if state.tainted is not None or state.copied is not None:
+                have = np.ones(count_nonzero(lanes), np.bool_) if state.copied is None else ~state.copied[lanes]
+                if state.tainted is not None:
+                    unset = np.isnan(np.broadcast_to(np.asarray(before, np.float64), lanes.shape)[lanes])
+                    have &= ~(state.tainted[lanes] & unset)
                 self.written[places] = have[::-1] if state.reversed else have
                 self.complete = self.complete and bool(self.written.all())
             elif not self.complete:
@@ -247,14 +249,16 @@ class Local(Storage):
     def put(self, state: State, i: int, value: Value, mask: Mask) -> None:
         if type(value) is int or type(value) is bool or value.dtype is not self.dtype:
             value = cast(value, self.dtype)
-        if mask is self.whole or mask.count == self.whole.count:
+        if state.copied is None and (mask is self.whole or mask.count == self.whole.count):
             self.values[i] = value
             if self.lacking:
                 self.lacking.pop(i, None)
             return
         old = self.values[i]
-        lacking = self.whole.bits if old is None else self.lacking.pop(i, None)
-        if lacking is not None and count_nonzero(lacking := lacking & ~mask.bits):
+        lacking = (self.whole.bits if old is None else self.lacking.pop(i, state.none.bits)) & ~mask.bits
+        if state.copied is not None:
+            lacking = lacking | (state.copied & mask.bits)
+        if count_nonzero(lacking):
             self.lacking[i] = lacking
         self.values[i] = np.where(mask.bits, value, self.blank if old is None else old)
 

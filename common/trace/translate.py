@@ -119,7 +119,7 @@ class Translator(Expressions):
     def _do_Assign(self, node: ast.Assign) -> None:  # noqa: N802
         match node.targets, node.value:
             case [ast.Subscript(ast.Name()) as to], ast.Subscript(ast.Name()) as source:
-                self._emit(f"_t.copy({', '.join([*self.place(to), *self.place(source)])}, {self.line(source)})")
+                self._emit(f"_t.copy({', '.join([*self.place(source), *self.place(to)])}, {self.line(source)})")
                 return
         value = self._named(node.targets[0], node.value)
         if len(node.targets) > 1:

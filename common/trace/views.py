@@ -323,8 +323,9 @@ def spread_taint(state: State) -> None:
 
 
 def note_unwritten(state: State) -> None:
-    told = {array for kind, _, array in state.ledger.faults if kind == "read-before-write"}
+    if any(kind == "read-before-write" for kind, *_ in state.ledger.faults):
+        return  # what was stored may have come from here
     for (line, name), source in state.sources.items():
-        if source.view is not None and name not in told:
+        if source.view is not None:
             text = f"line {line} reads elements of {name} that nothing has written"
             state.ledger.notes[f"{text}; no such value is stored"] += 1

@@ -425,6 +425,8 @@ def test_of_what_does_not_compile_nothing_else_is_told():
     failed = Outcome(step=NAIVE, problem=FIRST, status="crashed", only_compiled=True)
     traced = [Outcome(step=NAIVE, problem=other, status=status, engine="traced") for status in ("unjudged", "right")]
     assert [one.status for one in run.agreed([failed, *traced])] == ["crashed"]
+    late = result_with(failed, status="timed_out")
+    assert [one.status for one in run.agreed([late, *traced])] == ["timed_out", "unjudged"]
 
 
 def test_a_file_that_is_wrong_and_does_not_compile_is_compiled_to_the_end(write):
