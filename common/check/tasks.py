@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec.structs import asdict, replace
 from numba import cuda
 from numba.cuda import dispatcher
@@ -278,17 +277,6 @@ def summarise_task(task: messages.Summarise) -> StepResult:
 
 
 # --- other tasks ---
-
-
-def maps_task(task: messages.Maps) -> StepResult:
-    """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
-    x, filt = np.load(task.x), np.load(task.filt)
-    extents = *x.shape, filt.shape[0], *filt.shape[2:]
-    problem = problems.from_shape("conv2d", dict(zip("NCHWKRS", extents, strict=True)))
-    bench = check.Bench(loading.load(task), problem, tracer=None if device.gpu_count() else Tracer())
-    bench.load(x, filt)
-    np.save(task.y, bench.result())
-    return StepResult(status="right", shape=problem.shape())
 
 
 def ask_task(task: messages.Ask) -> messages.Answer:

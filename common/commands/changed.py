@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from common.run.messages import Answer, Outcome
 from common.timing import measuring
 
 BOOK = catalog.ROOT / ".workbook" / "book"
-_PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
+_PHOTO = "figures.photo"  # of the lesson whose step convolves the photograph
 
 
 def do_all(options: argparse.Namespace) -> int:
@@ -121,15 +122,16 @@ def draw_photo(without_gpu: bool, fresh: bool, shipped: bool = False) -> None:
     step = catalog.find(catalog.settings().photo)
     gpu = None if without_gpu else run.inspect_device()[0]
     name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
-    script = catalog.LESSONS / step.lesson / _PHOTO
-    key = cache.key([script, step.path], name, gpu and gpu.driver, shipped)
+    photo = import_module(f"{catalog.LESSONS.name}.{step.lesson}.{_PHOTO}")
+    key = cache.key([Path(str(photo.__file__)), step.path], name, gpu and gpu.driver, shipped)
     drawn = None if fresh else cache.get("photo", key, str)
     if drawn and Path(drawn).is_file():
         console.say_kept(1, "feature maps of the photograph")
         return
-    path = catalog.load_file(script).draw(step, without_gpu, name, arguments.folder(shipped) / "charts" / slug)
-    cache.put("photo", key, str(path))
-    console.tell(f"feature maps of the photograph drawn: {store.shown(path)}")
+    given = step, without_gpu, name, arguments.folder(shipped) / "charts" / slug
+    path = run.ask(f"{step.name} on the photograph", photo.draw, *given, on_gpu=not without_gpu)
+    cache.put("photo", key, path)
+    console.tell(f"feature maps of the photograph drawn: {store.shown(Path(path))}")
 
 
 def build_book(_: argparse.Namespace) -> int:

@@ -179,7 +179,6 @@ class Outcome(StepResult, frozen=True, kw_only=True):
 # --- tasks ---
 
 Found = TypeVar("Found", bound=Result, covariant=True)
-_ON_GPU = ("timing.", "check.maps")  # kinds of tasks that the process that owns the GPU does
 
 
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
@@ -192,7 +191,7 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 
     @property
     def on_gpu(self) -> bool:
-        return self.kind.startswith(_ON_GPU)
+        return self.kind.startswith("timing.")  # done by the process that owns the GPU
 
     @property
     def kind(self) -> str:
@@ -322,14 +321,6 @@ class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.sum
 
     architecture: str  # the compute capability, ``9.0``
     show: Show | None = None  # the text to show besides
-
-
-class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):
-    """Run a conv2d step on ``x`` and ``filt`` and save ``y``: .npy files, NCHW, KCRS and NKPQ."""
-
-    x: str
-    filt: str
-    y: str
 
 
 class Answer(Result, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from common.check import run
 from common.check.run import TIME_SECONDS, beyond
 from common.machine_code import successor
 from common.run import isolate, messages
-from common.run.messages import Outcome, StepResult, at, place_of
+from common.run.messages import Outcome, StepResult, at
 from common.timing import peers, tools
 from common.timing import tasks as timetasks
 from common.timing.ceilings import Ceilings
@@ -249,10 +249,3 @@ def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
             raise tools.ToolError(f"{steps[0].name}: {tool}: {message}")
         return max(1, count), f"{message}; {tools.first_report(output)}"
     return count, tools.first_report(output) if count else ""
-
-
-def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, without_gpu: bool) -> Outcome:
-    """Run a conv2d step on operands saved as .npy files and save its output."""
-    task = messages.Maps(**place_of(step), x=str(x_file), filt=str(filt_file), y=str(y_file))
-    ((_, result),) = isolate.run([task], without_gpu, TIME_SECONDS)
-    return Outcome.of(step, problems.preset("photo"), "photo", result)

@@ -1,48 +1,46 @@
 """The photograph through a bank of twelve 5x5 filters: run, hold to the oracle, draw."""
 
 import math
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
 from common.catalog import reference
 from common.catalog.problems import Conv2d
+from common.check import check, loading
 from common.report.canvas import MUTED, headings, new_figure, save
-from common.timing import measuring
+from common.run.messages import Check
 
 # Of every tenth pixel where it is traced; the full photograph is 3.6 million threads.
 TRACED_STRIDE = 10
 
 
-def draw(step, without_gpu, device_name, folder):
+def draw(step, without_gpu, device_name, folder) -> str:
     """Run ``step`` on the photograph, draw input, filters and feature maps into ``folder``; returns the PNG's path.
 
-    Raises ValueError if the step fails or exceeds the error bound of its precision anywhere.
+    To be called in a child process. Raises ValueError if the step exceeds its precision's error bound anywhere.
     """
+    from common.trace.trace import Tracer
+
     image = photograph()
     if without_gpu:
         image = np.ascontiguousarray(image[::TRACED_STRIDE, ::TRACED_STRIDE])
     bank = filter_bank()
     x = image[None, None]
     filt = np.stack(list(bank.values()))[:, None]
-    with tempfile.TemporaryDirectory(prefix="workbook-") as place:
-        files = [Path(place, f"{name}.npy") for name in ("x", "filt", "y")]
-        np.save(files[0], x)
-        np.save(files[1], filt)
-        outcome = measuring.convolve(step, files[0], files[1], files[2], without_gpu)
-        if outcome.status != "right":
-            raise ValueError(f"{step.name} on the photograph: {'; '.join(outcome.reasons)}")
-        y = np.load(files[2])
     h, w = image.shape
     problem = Conv2d(N=1, C=1, H=h, W=w, K=len(bank), R=5, S=5)
+    place = {"path": str(step.path), "ladder": step.ladder, "shape": problem.shape()}
+    module = loading.load(Check(**place, engine="traced" if without_gpu else "gpu"))
+    bench = check.Bench(module, problem, tracer=Tracer() if without_gpu else None)
+    bench.load(x, filt)
+    y = bench.result()
     sums, magnitude = reference.full(problem, x, filt), reference.full(problem, np.abs(x), np.abs(filt))
     wrong = ~(np.abs(y - sums) <= reference.error_bound(problem, magnitude, sums, step.precision))
     if wrong.any():
-        raise ValueError(f"{step.name} on the photograph: {int(wrong.sum())} pixels are wrong")
+        raise ValueError(f"{int(wrong.sum())} pixels are wrong")
     caption = f"{step.name} on {device_name}; {w}×{h} photograph of Grace Hopper, shipped with Matplotlib"
     figure = feature_maps(image, bank, y[0], caption)
-    return save(figure, folder / "photo-maps", svg=False)
+    return str(save(figure, folder / "photo-maps", svg=False))
 
 
 def feature_maps(image, bank, maps, caption):
