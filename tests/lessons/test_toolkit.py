@@ -1,6 +1,9 @@
 """The toolkit: its page tells of every function, and what it tells is so."""
 
+import os
 import re
+import subprocess
+import sys
 from importlib import import_module
 
 import numpy as np
@@ -30,6 +33,21 @@ def test_an_instruction_is_on_the_page_and_has_a_model(name):
     told = [re.escape(span).replace("…", r"\w+") for span in re.findall(r"`([\w…]+)`", PAGE)]
     assert any(re.fullmatch(pattern, name) for pattern in told)
     assert name in INTRINSICS
+
+
+@pytest.mark.parametrize(
+    ("compiler", "told"),
+    [
+        ("", "numba.cuda float32"),
+        ("mlir", "numba_cuda_mlir"),
+        ("clang", "COMPILER=clang: must be one of numba-cuda, mlir"),
+    ],
+)
+def test_one_module_names_the_compiler_of_own_kernels(compiler, told):
+    program = "from lessons.toolkit.compiler import cuda, types; print(cuda.__name__, types.float32)"
+    environment = {**os.environ, "COMPILER": compiler}
+    done = subprocess.run([sys.executable, "-c", program], cwd=catalog.ROOT, env=environment, capture_output=True)
+    assert told in (done.stdout + done.stderr).decode()  # the successor, or that it is not installed
 
 
 def test_the_page_is_short():
