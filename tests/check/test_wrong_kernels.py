@@ -300,7 +300,9 @@ def test_a_check_and_a_trace_tell_the_same(told):
     apart = {}
     for name, (outcome, traced) in told.items():
         first = next(iter(outcome.faults), None)
-        if outcome.fine or first is None or (first.kind, first.line) != (traced.kind, traced.line):
+        # a check's inputs cannot be written; in a trace that is a race with who reads them
+        expected = ("input-written" if name == "gemm_modified_input" else traced.kind), traced.line
+        if outcome.fine or first is None or (first.kind, first.line) != expected:
             apart[name] = outcome.status, first, traced
     assert apart == {}
 
