@@ -16,6 +16,7 @@ from processes import python
 from sampling import one_of_each
 
 from common.catalog import catalog, device
+from common.check import plan
 from common.timing import measuring
 
 GPU = device.gpu_count() > 0
@@ -207,6 +208,10 @@ def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
     assert said.count("line 17: acc") == said.count("axis 0 of a is read at 5, its extent is 5") == 1
     command = f'python -m common trace gemm_naive --shape "{shape}" --block 0,0,0 --file {file}'
     assert out.splitlines()[-1].strip() == command  # in one line, to be copied
+    small = plan.small_card("gemm")[0]  # which a trace would not show as the check has it
+    code, out, _ = call("check", "gemm_naive", "--file", str(file), "--shape", str(small), "--sim")
+    assert code == WRONG
+    assert "common trace" not in out
 
 
 def test_a_lesson_without_a_gpu_shows_the_recorded_figures(call):

@@ -21,7 +21,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from common.catalog import problems
 from common.catalog.catalog import Step
-from common.check import loading, run
+from common.check import loading, plan, run
 from common.edit import loop
 from common.report import tables
 from common.run.messages import Outcome
@@ -165,6 +165,8 @@ def print_checks(outcomes: list[Outcome], seed: int | None = None, file: Path | 
     print_complaints(outcomes)
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     for name, one in first.items():
+        if one.problem in plan.small_card(one.problem.ladder):
+            continue  # `trace` has a large card, where its blocks do other work
         if block := re.search(r"of block \((\d+), (\d+), (\d+)\)", " ".join(fault.what for fault in one.faults)):
             command = f'python -m common trace {name} --shape "{one.problem}" --block {",".join(block.groups())}'
             command += f" --file {shlex.quote(str(file))}" if file else ""

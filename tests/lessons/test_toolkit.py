@@ -11,10 +11,11 @@ import pytest
 from numba import cuda, types
 from sampling import some, some_days
 
-from common.catalog import catalog, inputs, problems
+from common.catalog import catalog, device, inputs, problems
 from common.machine_code import codegen
 from common.trace import trace
 from common.trace.intrinsics import INTRINSICS
+from lessons.toolkit.compiler import PACKAGES
 from lessons.toolkit.memory import store2_rounded
 
 FOLDER = catalog.LESSONS / catalog.TOOLKIT
@@ -44,6 +45,7 @@ def test_an_instruction_is_on_the_page_and_has_a_model(name):
     ],
 )
 def test_one_module_names_the_compiler_of_own_kernels(compiler, told):
+    assert set(PACKAGES) == set(device.COMPILERS)  # as the harness has them
     program = "from lessons.toolkit.compiler import cuda, types; print(cuda.__name__, types.float32)"
     environment = {**os.environ, "COMPILER": compiler}
     done = subprocess.run([sys.executable, "-c", program], cwd=catalog.ROOT, env=environment, capture_output=True)
