@@ -117,7 +117,7 @@ def no_waiting_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are drawn as SVG, and of one pixel: of the others, which take as long, are some tests of charts."""
+    """Figures are saved as one pixel: of the others, which take as long, are some tests of charts."""
     from pixels import without_pixels  # here: it imports matplotlib, which few tests need
 
     without_pixels(monkeypatch)

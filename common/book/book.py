@@ -23,7 +23,7 @@ from common.report.traces import Kept
 
 STATIC = Path(__file__).parent / "static"
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "results/*.md")
-PICTURES = (".png", ".svg", ".jpg")
+PICTURES = (".png", ".jpg")
 EXPLORE = "explore"  # the folder of traces
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".txt": "text"}  # of files that get a page
 _NAVIGATION = {  # of the first page: the pages below each heading

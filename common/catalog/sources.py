@@ -29,7 +29,7 @@ from common.catalog import catalog, store
 from common.catalog.catalog import Step
 from common.catalog.store import Name
 
-_DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
+_DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz|mplstyle)")
 _NAMED = re.compile(rf"(common|lessons)(\.\w+)+|{_DATA.pattern}")
 INDEX = catalog.ROOT / ".workbook" / "cache" / "sources.json"
 COPIES = catalog.ROOT / ".workbook" / "shipped"

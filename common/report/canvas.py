@@ -4,11 +4,9 @@ The ground is opaque, so that it reads on a dark page too; colours are Okabe and
 """
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from common.catalog import store
@@ -18,31 +16,14 @@ BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
 )  # fmt: skip
 INK, MUTED, PAPER, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
 
-_TAG, _LONG = re.compile(r"<[^>]+>"), re.compile(r"-?\b\d+\.\d{3,}\b")
-
-_STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 11,
-    "figure.facecolor": PAPER,
-    "axes.facecolor": PAPER,
-    "savefig.facecolor": PAPER,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "workbook",  # same figure, same file
-    "svg.fonttype": "none",
-}
+_STYLE = Path(__file__).with_name("workbook.mplstyle")
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
     """A figure and its axes in the workbook's style; sizes in inches."""
     from matplotlib import pyplot as plt
 
-    mpl.rcParams.update(_STYLE)
+    plt.style.use(_STYLE)
     figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
     return figure, axes
 
@@ -53,35 +34,24 @@ def gridded(axes: Any, axis: str = "both") -> None:
     axes.set_axisbelow(True)
 
 
-def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
-    """Write ``stem``.png and, with ``svg``, .svg; close the figure; returns the PNG's path. Raises StoreError."""
+def save(figure: Figure, stem: Path, photo: bool = False) -> Path:
+    """Write ``stem``.png and close the figure; returns its path. A ``photo`` keeps all colours. Raises StoreError."""
     from matplotlib import pyplot as plt
     from PIL import Image
 
-    png, vector = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=150 if svg else 110, metadata={"Software": None})
-    if svg:  # lines and letters have few colours: a palette of 256 takes a third of the bytes
+    path, picture = stem.with_name(f"{stem.name}.png"), io.BytesIO()
+    figure.savefig(picture, format="png", dpi=110 if photo else 150, metadata={"Software": None})
+    if not photo:  # lines and letters have few colours: a palette of 256 takes a third of the bytes
         image = Image.open(picture).convert("RGB")
         picture = io.BytesIO()
         image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(picture, "PNG")
-    store.write(png, picture.getvalue())
-    if svg:
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-        text = drawn.getvalue()
-        # clip paths get ids from memory addresses: number them, so that the same figure is the same file
-        for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
-            text = text.replace(name, f"clip{number}")
-        # processors round differently: the sixth decimal is not the figure's
-        text = _TAG.sub(lambda tag: _LONG.sub(lambda number: f"{round(float(number[0]), 2) + 0.0:.2f}", tag[0]), text)
-        store.write(vector, "".join(f"{line.rstrip()}\n" for line in text.splitlines()))  # blanks at line ends
+    store.write(path, picture.getvalue())
     plt.close(figure)
-    return png
+    return path
 
 
-def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:
-    """Title and ``legend`` lines of legend (``columns`` entries each) above the axes, source below them."""
+def headings(figure: Figure, title: str, source: str, legend: int = 0) -> None:
+    """Title and ``legend`` lines of legend (three entries each) above the axes, source below them."""
     height = figure.get_figheight()
     line = 0.3 / height
     top = 1 - 0.1 / height
@@ -90,7 +60,7 @@ def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: 
         top -= line
     if legend:
         figure.legend(
-            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=columns,
+            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=3,
             frameon=False, fontsize=10.5, handlelength=2.6, borderpad=0.2,
         )  # fmt: skip
         top -= legend * line

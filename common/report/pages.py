@@ -233,7 +233,7 @@ def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, Answer]]:
 
 
 def written(what: str, name: str, ladder: str) -> list[str]:
-    """Draw one unit in this process; returns the files, with each PNG its SVG, if it has one."""
+    """Draw one unit in this process; returns the files."""
     from common.report import canvas, charts
 
     if what == "card":
@@ -250,8 +250,7 @@ def written(what: str, name: str, ladder: str) -> list[str]:
     else:
         code, folder = records.load_code(), charts.CHARTS / "machine-code"
         found = [canvas.save(charts.useful(code, one), folder / f"useful-{one}") for one in charts.USEFUL]
-    both = [path for one in found for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
-    return [path.relative_to(catalog.ROOT).as_posix() for path in both]
+    return [path.relative_to(catalog.ROOT).as_posix() for path in found]
 
 
 def _digests(names: Iterable[str]) -> dict[str, str]:

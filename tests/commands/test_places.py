@@ -64,7 +64,7 @@ def test_what_a_user_measures_and_draws_leaves_the_checkout_as_it_was(play, chec
     record = json.loads((own / f"{SLUG}.json").read_text())
     assert record["rows"]["gemm-2048"].keys() == {"gemm_naive"}
     assert record["sweeps"]["gemm-2048"].keys() == {"gemm_tuned"}
-    assert (own / "charts" / SLUG / "gemm-2048.svg").is_file()
+    assert (own / "charts" / SLUG / "gemm-2048.png").is_file()
     assert f"# {SHIPPED}" in (own / f"{SLUG}.md").read_text()
     assert f"charts in .workbook/results/charts/{SLUG}/" in said
 

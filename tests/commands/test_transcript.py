@@ -40,7 +40,7 @@ def printed(tmp_path_factory):
     copy = tmp_path_factory.mktemp("session")
     for folder in ("common", "lessons"):
         # with what is compiled, but for what another worker may be writing
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("*.pyc.*", "*.png", "*.svg"))
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("*.pyc.*", "*.png"))
     (copy / "results").mkdir()
     for record in (ROOT / "results").glob("*.json"):
         shutil.copy(record, copy / "results")

@@ -23,7 +23,7 @@ AS_TYPED = b"# caf\xe9, and no Python\r\nx = = 1\r\n\x00"  # bytes, whatever the
 def lessons(tmp_path, monkeypatch):
     """The lessons in a folder of the test's own, which no git knows."""
     root = tmp_path / "workbook"
-    shutil.copytree(catalog.LESSONS, root / "lessons", ignore=shutil.ignore_patterns("*.png", "*.svg", "__pycache__"))
+    shutil.copytree(catalog.LESSONS, root / "lessons", ignore=shutil.ignore_patterns("*.png", "__pycache__"))
     monkeypatch.setattr(catalog, "ROOT", root)
     monkeypatch.setattr(catalog, "LESSONS", root / "lessons")
     listing = (exercises.everything, exercises.find, exercises.chosen)

@@ -3,13 +3,13 @@
 import doctest
 import itertools
 import re
-import xml.etree.ElementTree as ElementTree
 from importlib import import_module
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from sampling import one_of_each, some_days
 
 from common.catalog import catalog, inputs, problems, reference
@@ -55,21 +55,21 @@ def gradients():
     return run(TRAINING)["README"]
 
 
-def texts(svg):
-    return ["".join(node.itertext()) for node in ElementTree.parse(svg).iter() if node.tag.endswith("}text")]
+def differing(one, other):
+    """Of two pictures of one size, how many pixels differ in what an eye sees."""
+    both = (np.asarray(Image.open(path).convert("L"), dtype=np.int32) for path in (one, other))
+    return np.count_nonzero(np.abs(np.subtract(*both)) > 64)
 
 
 @pytest.mark.parametrize("lesson", DRAWN)
-def test_the_pictures_are_those_that_the_code_draws(lesson, tmp_path, no_pixels):
+def test_the_pictures_are_those_that_the_code_draws(lesson, tmp_path):
     folder = catalog.LESSONS / lesson / "figures"
     pictures = catalog.load_file(folder / "draw.py").PICTURES
     drawn = [canvas.save(picture(), tmp_path / picture.__name__) for picture in pictures]
     shown = re.findall(r"\]\(figures/(\w+)\.png\)", "".join(pages(lesson).values()))
     assert sorted(path.stem for path in drawn) == sorted(shown) == sorted(path.stem for path in folder.glob("*.png"))
     for path in drawn:
-        shipped = folder / path.name
-        assert shipped.read_bytes().startswith(b"\x89PNG")
-        assert texts(path.with_suffix(".svg")) == texts(shipped.with_suffix(".svg")), "python -m common charts"
+        assert differing(path, folder / path.name) < 10, "python -m common charts"  # fewer than a letter has
 
 
 # --- excerpts ---

@@ -40,7 +40,7 @@ def draw(step, without_gpu, device_name, folder) -> str:
         raise ValueError(f"{int(wrong.sum())} pixels are wrong")
     caption = f"{step.name} on {device_name}; {w}×{h} photograph of Grace Hopper, shipped with Matplotlib"
     figure = feature_maps(image, bank, y[0], caption)
-    return str(save(figure, folder / "photo-maps", svg=False))
+    return str(save(figure, folder / "photo-maps", photo=True))
 
 
 def feature_maps(image, bank, maps, caption):
