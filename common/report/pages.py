@@ -7,11 +7,9 @@ stands at the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exer
 """
 
 import re
-import statistics
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from common.catalog import cache, catalog, device, exercises, problems, store
 from common.records import records
@@ -23,7 +21,6 @@ from common.report.table import Table, markdown
 from common.report.tables import UnmeasuredError
 from common.run import isolate
 from common.run.messages import Answer, Ask
-from common.timing import tools
 
 _SECONDS = 300.0  # for what one process draws
 _REPORT = Path(__file__).parent
@@ -95,70 +92,6 @@ def _told(one: exercises.Exercise) -> list[str]:
     """An exercise's number and file, its kind, and what is asked for."""
     kind = "find the bug" if one.kind == "bug" else one.kind
     return [f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)", kind, one.title]
-
-
-@kind("simulator", tables.TABLES)
-def simulator() -> Table:
-    """What Numba's simulator, the tracer and compute-sanitizer show of the programs of tests/trace/programs."""
-    path = records.RESULTS / "programs" / "simulator.json"
-    if not path.exists():
-        raise UnmeasuredError(path.name)
-    found = store.read_json(path).values()
-    columns, notes = {"Numba's simulator": (found, "simulator"), "the tracer": (found, "tracer")}, []
-    for file in sorted(path.parent.glob("sanitizer-*.json")):
-        card = store.read_json(file)
-        columns[f"compute-sanitizer on {card['gpu']}"] = card["programs"].values(), "sanitizer"
-        where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
-        notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
-    right = sum(one["kind"] == "right" for one in found)
-    titles = {
-        (True, True): f"right programs, {right}: run to their end",
-        (True, False): "right programs: accused, or stopped by what is not known",
-        (False, False): f"wrong programs, {len(found) - right}: stopped or named",
-        (False, True): "wrong programs: run to their end without a word",
-    }
-    rows = [[title] for title in titles.values()] + [["seconds a program, the median"]]
-    for title, (programs, tool) in columns.items():
-        seen = [(one["kind"], _passes(one["kind"], one[tool])) for one in programs]
-        counts = Counter((kind == "right", passes) for kind, passes in seen)
-        median = statistics.median(one[tool]["seconds"] for one in programs)
-        for row, cell in zip(rows, [*(str(counts[key]) for key in titles), f"{median:.1f}"], strict=True):
-            row.append(cell)
-        if missed := sorted({f"`{kind}`" for kind, passes in seen if passes and kind != "right"}):
-            notes.append(f"{title} is silent about {', '.join(missed)}.")
-    return Table(["", *columns], rows, "\n\n".join(notes))
-
-
-def _passes(kind: str, ran: dict[str, Any]) -> bool:
-    """Does a tool let a program pass? A wrong one that it does not end, it has not named."""
-    silent = ("silent",) if kind == "right" else ("silent", "endless")
-    return ran["ended"] in silent if "ended" in ran else not ran["faults"]
-
-
-@kind("numba_tests", tables.TABLES)
-def numba_tests() -> Table:
-    """What becomes of numba-cuda's own tests in the tracer, and why some do not agree."""
-    path = records.RESULTS / "programs" / "numba_tests.json"
-    if not path.exists():
-        raise UnmeasuredError(path.name)
-    found = store.read_json(path)
-    groups, titles = found["groups"], {
-        "agrees": "pass, and no kernel is accused", "accused": "pass, and a kernel is accused",
-        "unknown": "stopped by what the tracer does not know", "differs": "fail",
-        "asks": "ask for machine code, the driver, another program, or more time", "skipped": "skip themselves",
-    }  # fmt: skip
-    rows = [[title, *(f"{counts[state]:,}" for counts in groups.values())] for state, title in titles.items()]
-    notes = [f"{', '.join(f'{name} {version}' for name, version in found['versions'].items())}."]
-    accused: dict[str, list[str]] = {}
-    for test, why in found["accused"].items():
-        accused.setdefault(why, []).append(f"`{test.rpartition('.')[2]}`")
-    kernels = "; ".join(f"{why} ({', '.join(tests)})" for why, tests in accused.items())
-    notes.append(f"Each accused kernel is at fault: {kernels}.")
-    reasons = {"unknown": "What is not known", "differs": "Why tests fail", "asks": "What is asked for"}
-    for state, title in reasons.items():
-        told = sorted(found["reasons"][state].items(), key=lambda one: (one[0] == "other reasons", -one[1]))
-        notes.append(f"{title}: {'; '.join(f'{words} ({count})' for words, count in told)}.")
-    return Table(["tests that", *(f"`{name}`" for name in groups)], rows, "\n\n".join(notes), left=["tests that"])
 
 
 def update(record: Record | None) -> list[Path]:

@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import programs_page
+
 from common.catalog import store
 from common.check import run
 from common.records import records
@@ -87,6 +89,7 @@ def main():
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     card = {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "date": today}
     store.write_json(records.RESULTS / "programs" / f"sanitizer-{gpu.slug}.json", {**card, "programs": found})
+    programs_page.write()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import programs_page
+
 from common.catalog import store
 from common.records import records
 
@@ -62,6 +64,7 @@ def main():
             print(path.stem, found[path.stem]["simulator"], found[path.stem]["tracer"], flush=True)
     shutil.rmtree(folder)
     store.write_json(records.RESULTS / "programs" / "simulator.json", found)
+    programs_page.write()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import programs_page  # noqa: E402 - after the path
+
 from common.catalog import store  # noqa: E402 - after the path
 from common.records import records  # noqa: E402
 
@@ -146,6 +148,7 @@ def main(words):
         print(f"| {name} | " + " | ".join(str(counts[state]) for state in STATES) + " |")
     if "--record" in words and not wanted:
         store.write_json(records.RESULTS / "programs" / "numba_tests.json", recorded(totals, others))
+        programs_page.write()
 
 
 if __name__ == "__main__":
