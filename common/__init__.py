@@ -5,8 +5,7 @@
     commands/      each command: arguments, progress, printing
     grade/         other people's files
     edit/          the edit loop: save, and hear what came of it
-    book/          the book as a site, a trace as a page
-    report/        charts, tables and pages
+    report/        charts, tables and pages; the book as a site, a trace as a page
     records/       what was measured, on which GPU
     timing/        how fast a kernel is
     check/         whether it is right

@@ -135,7 +135,7 @@ def draw_photo(without_gpu: bool, fresh: bool, shipped: bool = False) -> None:
 
 
 def build_book(_: argparse.Namespace) -> int:
-    from common.book import book
+    from common.report import book
 
     work = cache.FOLDER / "book"  # what is unchanged
     console.warn("building the book: up to a minute the first time")

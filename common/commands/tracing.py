@@ -62,7 +62,7 @@ def _agree(options: argparse.Namespace) -> int:
 
 def _write_page(found: Sequence[tuple[str, traces.Kept]], options: argparse.Namespace) -> None:
     """Write traces, each with its step's or file's name, as the interactive page that ``--html`` names."""
-    from common.book import book
+    from common.report import book
 
     store.write(options.html, book.page(found))
     console.tell(f"written: {escape(str(options.html))}", options=options)

@@ -10,4 +10,5 @@ A lesson's own tables, charts and pictures lie in its folder ``figures``: ``kind
     charts        charts of records
     traces        kernels as traced, counted by the hardware and compiled; every step's trace, as the book shows it
     pages         tables and figures inside Markdown pages; what is drawn anew, by several processes
+    book          what the book is built from; the build with Sphinx, steps as links; a trace as a page
 """

@@ -40,7 +40,7 @@ _PART = re.compile(
 )
 _SETTINGS = {
     "project": "GPU kernels in Python, one optimisation at a time",
-    "extensions": ["myst_parser", "common.book.book"],
+    "extensions": ["myst_parser", "common.report.book"],
     "html_theme": "furo",
     "html_title": "GPU kernels in Python",
     "html_static_path": [str(STATIC)],

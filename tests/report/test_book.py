@@ -12,10 +12,10 @@ import texts
 from made import unpacked
 from sampling import some
 
-import common.book
-from common.book import book as site
+import common.report
 from common.catalog import catalog
 from common.cli import main
+from common.report import book as site
 from common.report import traces
 
 pytestmark = pytest.mark.xdist_group("book")
@@ -183,8 +183,8 @@ KINDS_OF_PAGE = [
     "explore/gemm_rectangular_tiles-gemm_register_blocked.html",
 ]  # fmt: skip
 SMALLEST = 12  # px: Lighthouse calls what is smaller illegible
-CHECK = texts.of("book")["axe"]
-SMALL = texts.of("book")["small"]
+CHECK = texts.of("report")["axe"]
+SMALL = texts.of("report")["small"]
 
 
 @pytest.fixture(scope="session")
@@ -238,7 +238,7 @@ def test_a_theme_chosen_in_the_book_holds_under_the_microscope(book, visit):
 def building():
     """The module that builds it."""
     pytest.importorskip("sphinx")
-    return importlib.import_module("common.book.book")
+    return importlib.import_module("common.report.book")
 
 
 @pytest.fixture
@@ -370,8 +370,8 @@ def test_what_was_built_is_said(book):
 
 
 def test_without_sphinx_one_line_says_so(capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "common.book.book", raising=False)
-    monkeypatch.delattr(common.book, "book", raising=False)
+    monkeypatch.delitem(sys.modules, "common.report.book", raising=False)
+    monkeypatch.delattr(common.report, "book", raising=False)
     monkeypatch.setitem(sys.modules, "sphinx.application", None)
     monkeypatch.setitem(sys.modules, "sphinx", None)
     assert main(["book"]) == 2

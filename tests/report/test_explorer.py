@@ -6,10 +6,9 @@ import re
 import mutants
 import pytest
 
-from common.book import book
 from common.catalog import catalog, store
 from common.cli import main
-from common.report import traces
+from common.report import book, traces
 from common.trace import trace
 
 NAMES = ["gemm_naive", "conv2d_unroll_gemm", "hgemm_specialised"]
