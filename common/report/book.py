@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from common.catalog import catalog, sources
+from common.catalog import catalog, sources, store
 from common.catalog.catalog import Step
 from common.report import traces
 from common.report.traces import Kept
@@ -26,40 +26,13 @@ PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "res
 PICTURES = (".png", ".jpg")
 EXPLORE = "explore"  # the folder of traces
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".txt": "text"}  # of files that get a page
-_NAVIGATION = {  # of the first page: the pages below each heading
-    "Lessons": "lessons/*/index",
-    "To look up": "lessons/*\nexplore/index",
-    "Records": "results/*",
-    "The project": "*",
-}
 # fenced code, which stays as it is, or a link
 _PART = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,}).*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
     r"|(?<!\\)(?P<image>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s]+)\)",
     re.MULTILINE | re.DOTALL,
 )
-_SETTINGS = {
-    "project": "GPU kernels in Python, one optimisation at a time",
-    "extensions": ["myst_parser", "common.report.book"],
-    "html_theme": "furo",
-    "html_title": "GPU kernels in Python",
-    "html_static_path": [str(STATIC)],
-    "html_js_files": ["elements.js", "book.js"],
-    "html_css_files": ["book.css"],
-    "html_show_sphinx": False,
-    "html_show_copyright": False,
-    "html_copy_source": False,
-    "html_show_sourcelink": False,
-    "html_show_search_summary": False,  # from disk a page may not read another
-    "html_permalinks_icon": "#",
-    "myst_heading_anchors": 4,
-    "myst_enable_extensions": ["dollarmath"],
-    "myst_disable_syntax": ["myst_line_comment", "myst_block_break"],  # a line may begin with %
-    "pygments_style": "a11y-high-contrast-light",
-    "highlight_language": "none",
-    "suppress_warnings": ["myst.header", "myst.xref_missing"],  # tests look at all links
-    "nitpicky": True,
-}
+_DATA = store.read_toml(Path(__file__).with_name("book.toml"))
 
 
 class BookError(RuntimeError):
@@ -77,8 +50,9 @@ def build(to: Path, work: Path) -> int:
     stage(source, catalog.ROOT, traced)
     said, warned, trees = io.StringIO(), io.StringIO(), str(work / "doctrees")
     gc.set_threshold(100_000, 50, 50)  # the trees of all pages live until the end
+    settings = {**_DATA["sphinx"], "html_static_path": [str(STATIC)]}
     with patch_docutils(), docutils_namespace():
-        app = Sphinx(str(source), None, str(to), trees, "html", _SETTINGS, said, warned, parallel=2)
+        app = Sphinx(str(source), None, str(to), trees, "html", settings, said, warned, parallel=2)
         app.build()
     if warned.getvalue():
         raise BookError(warned.getvalue().strip())
@@ -132,7 +106,8 @@ def stage(to: Path, root: Path = catalog.ROOT, traced: Mapping[str, Kept] | None
     code = {path.relative_to(root) for path in steps()}  # and files that pages lead to
     texts = {_place(page): _turned(page, root, code) for page in pages}
     texts[Path(EXPLORE, "index.md")] = index(traced or {})
-    texts[Path("index.md")] += "".join(_tree(f":caption: {head}\n", lines) for head, lines in _NAVIGATION.items())
+    navigation = _DATA["navigation"].items()
+    texts[Path("index.md")] += "".join(_tree(f":caption: {head}\n", lines) for head, lines in navigation)
     for place in [place for place in texts if place.match("lessons/*/index.md")]:
         inner = [one for one in texts if one.is_relative_to(place.parent) and one != place]
         own = (step.path.relative_to(root) for step in steps().values() if not step.experiment)
