@@ -187,13 +187,7 @@ def _code_page(path: Path, root: Path, traced: Mapping[str, Kept]) -> str:
 # --- a trace as a page: source, cost of each line, lanes of each request; above them what is loaded ---
 
 _FEW = 1e-4  # fewer loads for a multiply-add are an engine's, which moves whole tiles
-_OF_THE_TEXT = (
-    "The counts are those of the Python as it is written, before the compiler merges loads or keeps in registers "
-    "what was read."
-)
 _PARTS = "explore.css", "page.html", "elements.js", "explore.js"
-# The theme that a reader of the book chose, set before the page is painted.
-_THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
 
 
 def sentence(name: str, trace: Kept) -> str:
@@ -228,11 +222,11 @@ def page(steps: Sequence[tuple[str, Kept]], links: Sequence[tuple[str, str]] = (
     return Template(template).substitute(
         title=title,
         names=title.replace(" and ", " "),
-        head=f"<style>\n{style}</style>{_THEME}",
+        style=style,
         nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
-        above=f'<div class="said">{above}</div>',
-        below=f"<p>{_OF_THE_TEXT}</p>",
-        foot=f'<script type="application/json" id="trace">{data}</script>\n<script>\n{"".join(scripts)}</script>',
+        above=above,
+        trace=data,
+        scripts="".join(scripts),
     )
 
 
@@ -265,15 +259,8 @@ def write(to: Path, traced: Mapping[str, Kept]) -> None:
 
 def index(traced: Mapping[str, Kept]) -> str:
     """The Markdown page that lists them."""
-    text = (
-        "# What each line costs\n\n"
-        "Under the [microscope](../lessons/microscope/index.md): what each line of a kernel costs, and which lane "
-        "asks for what, in one block of every step, traced on a CPU. "
-        "From its page, a step can be looked at beside the one that it grew from. "
-        "`python -m common trace STEP --file MINE.py --html OUT.html` makes such a page of your own kernel.\n\n"
-        "| step | ladder | what it does |\n| :-- | :-- | :-- |\n"
-    )
+    rows = ""
     for step in (step for step in catalog.steps() if step.name in traced):
         title = step.title.replace("|", "&#124;")
-        text += f'| <a href="{step.name}.html">{step.name}</a> | {step.ladder} | {title} |\n'
-    return text
+        rows += f'| <a href="{step.name}.html">{step.name}</a> | {step.ladder} | {title} |\n'
+    return Template((STATIC / "index.md").read_text(encoding="utf-8")).substitute(rows=rows)
