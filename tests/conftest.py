@@ -115,14 +115,6 @@ def no_waiting_processes(request: pytest.FixtureRequest) -> Iterator[None]:
         isolate.cool()
 
 
-@pytest.fixture
-def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are saved as one pixel: of the others, which take as long, are some tests of charts."""
-    from pixels import without_pixels  # here: it imports matplotlib, which few tests need
-
-    without_pixels(monkeypatch)
-
-
 @pytest.fixture(scope="session", name="shipped")
 def shipped_record() -> records.Record:
     """The record that pages show. No test may change it."""

@@ -143,7 +143,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(run, tmp_path):
     assert [replace(one, seconds=0) for one in part.history] == [replace(one, seconds=0) for one in whole.history]
 
 
-def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path, no_pixels):
+def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path):
     with monkeypatch.context() as drawing:
         drawing.setattr(trainingcharts, "draw_run", DRAW_RUN)
         code, out, err = main("train", "--sim")

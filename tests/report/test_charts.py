@@ -6,7 +6,7 @@ import re
 import pytest
 from made import of_now
 from msgspec.structs import replace
-from pixels import words
+from pictures import words
 from sampling import one_of_each
 
 from common.catalog import catalog, problems, sources

@@ -78,7 +78,6 @@ def test_every_step_with_one_before_it_is_in_the_table_or_said_not_to_be_measure
     assert losses == sorted(losses)
 
 
-@pytest.mark.usefixtures("no_pixels")
 def test_the_chart_has_a_bar_for_each_row_and_a_colour_for_losses(tiny):
     bars = charts.worth(tiny).axes[0].patches
     assert [round(1 + bar.get_width(), 2) for bar in bars] == [5.0, 3.0, 2.5, 1.6, 0.5]

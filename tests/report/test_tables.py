@@ -4,7 +4,7 @@ import re
 
 import pytest
 from made import GPU, of_now
-from pixels import words
+from pictures import words
 
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
