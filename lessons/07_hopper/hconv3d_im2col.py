@@ -1,7 +1,7 @@
 """hconv3d_im2col: lesson 05's iterator has become hardware: the copy engine itself walks along the windows.
 
 Previous step: hconv3d_mma
-Builds on: hgemm_tma_stores
+Builds on: hgemm_register_operand
 New idea: a tensor map of the kind "im2col" knows the image, its padding and stride. One request names the first pixel
     of a tile and a tap; the engine finds the pixels that follow and writes zeros where a window hangs over the edge.
     Few filters stay in shared memory, and on a large layer have a kernel of their own (helpers/few_filters.py).
