@@ -49,13 +49,13 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
     BYTES, _, value, all_tiles, _, _, leave_part, _, sum_type, _ = kind
     found = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
-    STAGES, THREADS, MANY, STAGE, STAYING, LEAVING, TOTAL = found
+    STAGES, THREADS, MANY, STAGE, STAYING, LEAVING, TOTAL = found  # where filters that stay begin, where slabs
     A_SIZE, STAGE_BYTES = BLOCK_M * BLOCK_K, BYTES * STAGE  # values of a tile of x, bytes of a stage
     BAND_ROWS = BLOCK_M // CONSUMERS  # rows of a consumer
     BANDS = BAND_ROWS // stores.MMA_M  # instructions that tile them
     SLAB, PARTS = WARP_M * kind.row, BLOCK_N // kind.row  # values of a slab; slabs that a row of results leaves in
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
-    PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
+    PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may still leave; after an odd number, none
     stay = few_filters.staying(STAYING, BYTES * RESIDENT * BLOCK_N * BLOCK_K, BLOCK_N, BLOCK_K)
     leave = stores.leaving(leave_part, kind.row, PARTS, PENDING)
     ACC, FRAG, rows_at, consume = multiplying.products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
