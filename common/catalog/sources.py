@@ -296,8 +296,8 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     before, after = (re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines() for text in texts)
     if old.path in reached([new.path]):
         own = list(_definitions(after, new.name))
-        inner = re.findall(r"^ +def (\w+)", "\n".join(after), re.MULTILINE)  # such as a kernel in a function now
-        replaced = {*(name for name, _ in own), *(name.replace(new.name, "STEP") for name in inner)}
+        inner = re.findall(r"^ +def (\w+)", "\n".join(after), re.MULTILINE)  # such as a helper in a function now
+        replaced = {*(name for name, _ in own), *inner}
         before = [line for name, lines in _definitions(before, old.name) if name in replaced for line in lines]
     plain_before = [line.strip().replace(old.name, "STEP") for line in before]
     plain_after = [line.strip().replace(new.name, "STEP") for line in after]
@@ -321,10 +321,20 @@ def mostly_new(lines: Iterable[str], new: Step) -> bool:
 
 
 def _definitions(lines: list[str], step: str) -> Iterator[tuple[str, list[str]]]:
-    """Name and lines of what stands at the top level of a step's file, with the comments above."""
+    """Name and lines of what stands at the top level of a step's file, with the comments above. The kernel, or the
+    function that it stands in, is "def STEP"; what is taken from elsewhere as it is has its own text for a name."""
     first = 0
     for node in ast.parse("\n".join(lines)).body:
-        name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else getattr(node, "name", "")
+        kernel = any(isinstance(one, ast.FunctionDef) and one.name == step for one in ast.walk(node))
+        name = getattr(node, "name", "")
+        if isinstance(node, ast.Assign) and not _taken_over(node):
+            name = ast.unparse(node.targets[0])
         last = node.end_lineno or node.lineno
-        yield (name or ast.unparse(node)).replace(step, "STEP"), lines[first:last]
+        yield "def STEP" if kernel else (name or ast.unparse(node)).replace(step, "STEP"), lines[first:last]
         first = last
+
+
+def _taken_over(node: ast.Assign) -> bool:
+    """Does it only fetch what is called so elsewhere, as `x, y = module.x, module.y` does?"""
+    sides = [one.elts if isinstance(one, ast.Tuple) else [one] for one in (node.targets[0], node.value)]
+    return [getattr(one, "id", None) for one in sides[0]] == [getattr(one, "attr", "") for one in sides[1]]

@@ -54,7 +54,7 @@ SLABS, SLAB = 2, WARP_M * ROW  # of a warp, 32 columns each: one is written whil
 LEAVING = STAGES * STAGE  # where slabs lie
 STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
 EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
-K_STEPS, STEP, LOW = BLOCK_K // MMA_K, MMA_K * BYTES >> 4, B_SIZE * BYTES >> 4  # in 16 bytes: of a k, of a tile of B
+K_STEPS, STEP, LOW = BLOCK_K // MMA_K, MMA_K * BYTES >> 4, B_SIZE * BYTES >> 4  # in 16 bytes: to the next k, to b_low
 SHARE = BLOCK_N // CLUSTER  # rows of a tile of B that one block asks for
 ACC, FRAG = BLOCK_N // 2, K_STEPS * 4
 

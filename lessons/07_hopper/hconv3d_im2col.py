@@ -1,7 +1,7 @@
 """hconv3d_im2col: lesson 05's iterator has become hardware: the copy engine itself walks along the windows.
 
 Previous step: hconv3d_mma
-Builds on: hgemm_tma_stores
+Builds on: hgemm_register_operand
 New idea: a tensor map of the kind "im2col" knows the image, its padding and stride. One request names the first pixel
     of a tile and a tap; the engine finds the pixels that follow and writes zeros where a window hangs over the edge.
     Few filters stay in shared memory, and on a large layer have a kernel of their own (helpers/few_filters.py).
@@ -49,13 +49,13 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
     BYTES, _, value, all_tiles, _, _, leave_part, _, sum_type, _ = kind
     found = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
-    STAGES, THREADS, MANY, STAGE, STAYING, LEAVING, TOTAL = found
+    STAGES, THREADS, MANY, STAGE, STAYING, LEAVING, TOTAL = found  # where filters that stay begin, where slabs
     A_SIZE, STAGE_BYTES = BLOCK_M * BLOCK_K, BYTES * STAGE  # values of a tile of x, bytes of a stage
     BAND_ROWS = BLOCK_M // CONSUMERS  # rows of a consumer
     BANDS = BAND_ROWS // stores.MMA_M  # instructions that tile them
     SLAB, PARTS = WARP_M * kind.row, BLOCK_N // kind.row  # values of a slab; slabs that a row of results leaves in
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
-    PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
+    PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may still leave; after an odd number, none
     stay = few_filters.staying(STAYING, BYTES * RESIDENT * BLOCK_N * BLOCK_K, BLOCK_N, BLOCK_K)
     leave = stores.leaving(leave_part, kind.row, PARTS, PENDING)
     ACC, FRAG, rows_at, consume = multiplying.products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT)

@@ -97,7 +97,7 @@ def hgemm_tma_stores(a_map, b_map, c_map, M, N, K):
             produce(tiles, filled, emptied, a_map, b_map, turns, blocks_m, blocks_n, steps)
     else:
         hopper.take_registers(MANY)
-        # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, and where the warp's sums leave
+        # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, where the warp's sums leave
         a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
         b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
         leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)

@@ -43,13 +43,13 @@ def specialise(order, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M,
     A_STRIDE = BLOCK_M + memory.VECTOR  # keeps the transposed stores apart, and each row on a 16-byte boundary
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
     THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
-    (tiles_of, pixel_of), begin_row = order, taps.meeting(WORDS)
+    (tiles_of, pixel_of), begin_row = order, taps.meeting(WORDS)  # tiles of a block's rows, the pixel that a row is
     A_PIECE, A_COLUMNS, A_ROWS, _, A_TURNS = register_tiles.copies(BLOCK_M, BLOCK_K, wide_dy, THREADS)
     B_PIECE, B_COLUMNS, B_ROWS, ACROSS, B_TURNS = register_tiles.copies(BLOCK_K, BLOCK_N, wide, THREADS)
     A_SIZE, BOTH, MASKS = BLOCK_K * A_STRIDE, 2 * BLOCK_K * (A_STRIDE + BLOCK_N), BLOCK_M * WORDS
     register_tiles.require_room(BOTH + 2 * BLOCK_M + MASKS, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K)
     A_STAGE, ENTRY = A_TURNS * A_PIECE, 3 + WORDS  # values of dy that a thread brings, words of an entry
-    TILE_AT, HERE = ENTRY, ENTRY + 1  # `here` is the entry of the next tile, and its number
+    TILE_AT, HERE = ENTRY, ENTRY + 1  # `here` is the next tile's entry, as tap_table says, and its number
     load_or_zero = memory.load4_or_zero if wide_dy else memory.load1_or_zero
     fetch_or_zero = memory.fetch4_or_zero if wide else memory.fetch1_or_zero
 

@@ -43,7 +43,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
     begin_at, ask = minimal_filtering.copies(THREADS, BLOCK_M, BLOCK_N)
     begin, multiply = register_tiles.double_buffered(of, BLOCK_M, BLOCK_N, BLOCK_K, ask)
     BOTH = 2 * BLOCK_K * (BLOCK_M + BLOCK_N)
-    SLOT = BLOCK_M * BLOCK_N
+    SLOT = BLOCK_M * BLOCK_N  # sums of a segment
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll

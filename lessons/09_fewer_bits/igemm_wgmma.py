@@ -1,11 +1,11 @@
 """igemm_wgmma: a kernel for values of 8 bits: what lesson 07 built for 16, of half the bytes for each product.
 
 Previous step: igemm_mma
-Builds on: hgemm_specialised
+Builds on: hgemm_tma_stores
 New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8 in the time of half as many k of float16. It takes both
     operands K-major alone, so a tile of B is one box of the transpose. What a kernel has to know of its values is a
-    `Kind`; the rest is hgemm_specialised. Sums leave as in hgemm_tma_stores, as words; where rows of C are not
-    multiples of 16 bytes, from registers. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
+    `Kind`; the rest is hgemm_tma_stores, whose sums leave as words here; where rows of C are not multiples of 16
+    bytes, from registers. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
 Run: python -m lessons.09_fewer_bits igemm_wgmma
 """

@@ -184,6 +184,10 @@ def test_difference_leaves_out_what_the_new_step_imports_from_the_old():
     assert "-     arrived = hopper.barrier_array(STAGES)" in lines  # of the kernel, which has the step's name
     lines = list(sources.difference(catalog.find("hgemm_tma_stores"), catalog.find("hconv3d_im2col")))
     assert any(line.startswith("- def hgemm_tma_stores(") for line in lines)  # the new kernel is in a function
+    lines = list(sources.difference(catalog.find("hgemm_wgmma"), catalog.find("hgemm_tma")))
+    assert "-             wait_group(PENDING)" in lines  # the old kernel is in a function, the new one is in none
+    lines = list(sources.difference(catalog.find("conv2d_shared_tile"), catalog.find("conv2d_coarsened")))
+    assert not any(line.startswith("- def channels_staged(") for line in lines)  # by its name
     fused, dispatch = catalog.find("conv2d_fused_unroll_gemm"), catalog.find("conv2d_layer_dispatch")
     assert "- def copy_filters" not in "".join(sources.difference(fused, dispatch))  # in use through the candidates
 
