@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
 import pickle
 import re
@@ -21,7 +20,7 @@ from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from msgspec import to_builtins
+from msgspec import json
 from msgspec.structs import replace
 
 from common.catalog import catalog
@@ -51,7 +50,7 @@ def main(line: Connection, folder: str, environment: dict[str, str], limits: tup
     threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True).start()
     _ready(folder, environment, limits)
     say = _speaker(line.send_bytes)
-    say({"at": ""})
+    say("")
     while True:
         try:
             task = pickle.loads(line.recv_bytes())
@@ -127,11 +126,11 @@ def end_group(pid: int) -> None:
 
 def _speaker(send: Callable[[bytes], object]) -> stages.Say:
     """Sends messages as JSON, one at a time, from any thread."""
-    encode, lock = json.JSONEncoder(default=to_builtins).encode, threading.Lock()  # a step file may change json
+    encode, lock = json.Encoder(enc_hook=lambda number: number.item()).encode, threading.Lock()  # NumPy's, too
 
-    def say(words: dict[str, object]) -> None:
+    def say(what: str | Result) -> None:
         with lock:
-            send(encode(words).encode())
+            send(encode(what))
 
     return say
 
@@ -142,7 +141,7 @@ def answer(task: Task[Result], say: stages.Say) -> Result:
     with stages.Watch(Path(task.path), task.seconds, task.within).looking(say) as late:
         result = attempt(task)
     if not late:
-        say({"result": result.told()})
+        say(result)
     return result
 
 

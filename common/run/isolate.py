@@ -7,7 +7,6 @@ process, its owner, which is replaced when it ends, when a task leaves it in dou
 
 import atexit
 import contextlib
-import json
 import multiprocessing
 import os
 import pickle
@@ -39,6 +38,7 @@ _SHORT = len(os.fsencode(tempfile.gettempdir())) <= 75
 METHOD = "forkserver" if sys.platform.startswith("linux") and _SHORT else "spawn"
 POLL_SECONDS, END_SECONDS = 0.05, 5.0
 _MOST_BYTES, _LAST_WORDS = 1 << 30, 1 << 14  # of a result, and bytes of a log
+_STAGE = b'"'  # how the JSON of a stage begins; a result's is an object
 
 _closed = threading.Event()  # when set nothing is started
 _lock = threading.RLock()  # of the standard library's processes, which are for one thread
@@ -130,8 +130,8 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
                 child.end_group(tool.pid)
                 tool.kill()
                 tool.wait()
-        answers = map(_parsed, (folder / child.RESULTS).read_bytes().splitlines())
-        results = (answer["result"] for answer in answers if "result" in answer)
+        said = (folder / child.RESULTS).read_bytes().splitlines()
+        results = (one for one in said if not one.startswith(_STAGE))
         found = [typed(task, result) for task, result in zip(tasks, results, strict=False)]
         return found, (folder / child.LOG).read_text(encoding="utf-8", errors="replace")
     finally:
@@ -223,20 +223,18 @@ class Child:
         assert task.seconds is not None
         with contextlib.suppress(OSError):  # one that has ended is told by its end
             self.line.send_bytes(pickle.dumps(task))
-        answer: Result | dict[str, Any] | None = None
+        answer: Result | bytes | None = None
         sign, most = time.monotonic(), max(START_SECONDS, SILENT * task.seconds)
         while answer is None and not stopped():
             if connection.wait([self.line, self.process.sentinel], POLL_SECONDS):
                 try:
-                    told = _parsed(self.line.recv_bytes(_MOST_BYTES)) if self.line.poll() else None
+                    said = self.line.recv_bytes(_MOST_BYTES) if self.line.poll() else b""
                 except (EOFError, OSError):
-                    told = None
-                if told is None:
-                    answer = self._dead()
-                elif isinstance(result := told.get("result"), dict) and "status" in result:
-                    answer = result
-                elif "at" in told:
-                    self.stage, sign = str(told["at"]), time.monotonic()
+                    said = b""
+                if said.startswith(_STAGE):
+                    self.stage, sign = said.decode(errors="replace").strip('"'), time.monotonic()
+                else:
+                    answer = said or self._dead()
             if answer is None and time.monotonic() - sign > most:
                 answer = stages.silent(self.stage)
         self.stage = ""
@@ -293,15 +291,6 @@ def _started(without_gpu: bool, stopped: Callable[[], bool]) -> Child | None:
         if not stopped():
             raise
     return None
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """A message as a child writes it; an empty one if it is none."""
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 # --- all of them ---

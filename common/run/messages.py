@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
-from msgspec import UNSET, Struct, UnsetType, field, structs
+from msgspec import UNSET, Struct, UnsetType, field, json, structs
 
-from common.catalog import problems, sources, store
+from common.catalog import problems, sources
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
@@ -230,16 +230,16 @@ def at(step: Step, problem: Problem, file: "Path | Rival | None" = None) -> dict
     return {**place_of(step, file), "shape": problem.shape()}
 
 
-def typed(task: Task[Found], result: object) -> Found:
+def typed(task: Task[Found], result: Result | bytes) -> Found:
     """What came of the task, of the type that stands in ``class Check(ShapeTask[StepResult])``: from JSON, a crash if
     it is of another type; or from a :class:`Result`."""
     named = [part for base in getattr(type(task), "__orig_bases__", ()) for part in get_args(base)]
     kind: type[Found] = next((part for part in named if isinstance(part, type)), Result)
     if isinstance(result, Result):
-        return kind(**result.told())
+        return kind(**structs.asdict(result))
     try:
-        return store.convert(result, kind)
-    except store.SchemaError as error:
+        return json.decode(result, type=kind)
+    except (ValueError, RecursionError) as error:
         return kind(status="crashed", message=f"{task.kind} gave no result: {error}")
 
 

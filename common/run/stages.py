@@ -22,7 +22,7 @@ ALL = 4  # times a stage's limit: that of a task with all its stages
 _MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the process was stopped
 _ASLEEP = 0.1  # of the clock: what counts of a process that uses less
 _WORDS = {"": "task", "compile": COMPILE, "prepare": COMPILE, "summarise": COMPILE}  # of stages named otherwise
-Say = Callable[[dict[str, object]], None]  # sends a message
+Say = Callable[[str | Result], None]  # sends the stage, or what came of the task
 _open: list[str] = []
 _sign = 0
 
@@ -69,10 +69,10 @@ class Watch:
                 found = self.tick()
                 if found and not done.is_set():
                     late.append(found)
-                    say({"result": found.told()})
+                    say(found)
                 elif time.monotonic() - told > SIGN_SECONDS:
                     told = time.monotonic()
-                    say({"at": self._at[0]})
+                    say(self._at[0])
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
