@@ -39,7 +39,7 @@ _RACE = "a race, such as a missing barrier, or a read of memory that nothing wro
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
-RULES = Check(path="", ladder="", shape={})  # how a step is checked: its seed, repeats, precision and algorithm
+RULES = Check()  # how a step is checked: its seed, repeats, precision and algorithm
 
 
 class Bench:

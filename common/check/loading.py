@@ -17,7 +17,7 @@ from common.catalog.problems import Problem
 from common.check import check
 from common.machine_code import capture, successor
 from common.run import stages
-from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
+from common.run.messages import Result, Rival, StepResult, Task, Tile
 
 STEP = 1 << 29  # bytes: the budget is a multiple of this, so that other programs' windows do not change it
 LIBRARIES = 400_000_000  # bytes beside all arrays: Numba's modules, and what cuBLAS and cuDNN load
@@ -112,7 +112,7 @@ def spared(do: Callable[[Any], StepResult]) -> Callable[[Any], StepResult]:
     A step that takes more than its share is not spared."""
 
     @wraps(do)
-    def spared(task: ShapeTask[StepResult]) -> StepResult:
+    def spared(task: Task[StepResult]) -> StepResult:
         try:
             return do(task)
         except NoRoomError as error:
@@ -148,7 +148,7 @@ def let_go() -> None:
             sys.modules["torch"].cuda.empty_cache()
 
 
-def load(task: FileTask[Result], rival: Rival | None = None, tile: Tile | None = None) -> Any:
+def load(task: Task[Result], rival: Rival | None = None, tile: Tile | None = None) -> Any:
     """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants. Here alone it is
     decided who compiles its kernels."""
     file, on_gpu = rival or task, task.on_gpu and device.gpu_count() > 0
@@ -157,7 +157,7 @@ def load(task: FileTask[Result], rival: Rival | None = None, tile: Tile | None =
         return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
-def load_tiled(task: FileTask[Result], tile: Tile) -> tuple[Any, Tile]:
+def load_tiled(task: Task[Result], tile: Tile) -> tuple[Any, Tile]:
     """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
     module = load(task)
     return (module, tile) if capture.takes_tile(module, tile) else (load(task, tile=tile), {})
@@ -173,7 +173,7 @@ def room() -> int:
 _slowest: dict[tuple[str, int, str], float] = {}  # seconds an operation, by a file's path and time, and the tile
 
 
-def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Problem:
+def sized(task: Task[Any], module: Any, tile: Tile | None = None) -> Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
     file = task.path, Path(task.path).stat().st_mtime_ns, str(tile)
 

@@ -246,7 +246,7 @@ class _StepCheck:
 
 
 def outcome(
-    step: Step, task: messages.ShapeTask[StepResult], result: StepResult, preset: str | None, gpu: bool = False
+    step: Step, task: messages.Task[StepResult], result: StepResult, preset: str | None, gpu: bool = False
 ) -> Outcome:
     """What came of a task of a check: of a compilation, or :func:`judged`."""
     problem = problems.from_shape(step.ladder, result.shape or task.shape)

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from common.catalog import catalog, device
 from common.explain import faults
 from common.run import child, stages
-from common.run.messages import Found, Result, ShapeTask, Task, typed
+from common.run.messages import Found, Result, Task, typed
 
 START_SECONDS = 120.0  # of the clock, that a child may be silent at least, such as when it starts
 SILENT = 10  # times a task's limit, if that is more
@@ -99,7 +99,7 @@ def run(
             if found is None:
                 return
             if path and found.status == "timed_out" and not task.alone:
-                untried[path] = f" at {task.problem}" if isinstance(task, ShapeTask) else ""
+                untried[path] = f" at {task.problem}" if task.shape else ""
             yield task, replace(found, fatal=False)
     finally:
         if own:

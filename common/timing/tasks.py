@@ -93,7 +93,7 @@ def _cold(action: Callable[[], object]) -> float:
     return float((time.perf_counter() - start) * 1e3 + codegen.saved.ms - saved)
 
 
-def _with_code(result: StepResult, task: messages.FileTask[StepResult]) -> StepResult:
+def _with_code(result: StepResult, task: messages.Task[StepResult]) -> StepResult:
     """The result, with the digests of the file and of its helpers as they are now."""
     now = sources.provenance(Path(task.path))
     return replace(result, source=now.source, helpers=now.helpers or {})
