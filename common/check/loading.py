@@ -16,7 +16,7 @@ from common.catalog import catalog, device, inputs, limits, sources
 from common.catalog.problems import Problem
 from common.check import check
 from common.machine_code import capture, successor
-from common.run import stages
+from common.run import child
 from common.run.messages import Result, Rival, StepResult, Task, Tile
 
 STEP = 1 << 29  # bytes: the budget is a multiple of this, so that other programs' windows do not change it
@@ -153,7 +153,7 @@ def load(task: Task[Result], rival: Rival | None = None, tile: Tile | None = Non
     decided who compiles its kernels."""
     file, on_gpu = rival or task, task.on_gpu and device.gpu_count() > 0
     by_successor = on_gpu and (file.compiler or device.compiler()) == device.MLIR
-    with stages.stage(stages.IMPORTS), successor.on_gpu() if by_successor else nullcontext():
+    with child.stage(child.IMPORTS), successor.on_gpu() if by_successor else nullcontext():
         return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
@@ -215,7 +215,7 @@ def operands(problem: Problem, seed: int, module: Any) -> Any:
     key = problem, seed, getattr(module, "ALGORITHM", None)
     if key not in _held:
         drop()
-        with stages.stage("drawing of operands"):
+        with child.stage("drawing of operands"):
             _held[key] = fullsize.Operands(*key)
     return _held[key]
 

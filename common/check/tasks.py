@@ -26,7 +26,7 @@ from common.explain.faults import Fault
 from common.machine_code import capture, codegen, summaries
 from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
-from common.run import child, messages, stages
+from common.run import child, messages
 from common.run.messages import Finding, Result, StepResult
 from common.trace import trace
 from common.trace.cost import MOST_PRINTED
@@ -47,7 +47,7 @@ def ready() -> None:
     compile_ = dispatcher.CUDADispatcher.compile
 
     def compiled(self: Any, *args: Any) -> Any:
-        with stages.stage(stages.COMPILE):
+        with child.stage(child.COMPILE):
             return compile_(self, *args)
 
     dispatcher.CUDADispatcher.compile = compiled

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from common.catalog import catalog, device
 from common.explain import faults
-from common.run import child, stages
+from common.run import child
 from common.run.messages import Found, Result, Task, typed
 
 START_SECONDS = 120.0  # of the clock, that a child may be silent at least, such as when it starts
@@ -72,9 +72,9 @@ def run(
     one child process, or in the owner of the GPU if they touch it.
 
     A task that ends its process is crashed; one that takes longer than ``seconds`` (or its own) of its own time
-    (:mod:`common.run.stages`) is timed_out if the file's kernel or other code ran so long, else unjudged. The rest go
-    on in a fresh process, but those of a file that timed out are not tried. Other statuses: right, wrong, refused
-    (the step does not take this shape), unjudged (this machine cannot tell), unusable (not a step file).
+    (:class:`common.run.child.Watch`) is timed_out if the file's kernel or other code ran so long, else unjudged. The
+    rest go on in a fresh process, but those of a file that timed out are not tried. Other statuses: right, wrong,
+    refused (the step does not take this shape), unjudged (this machine cannot tell), unusable (not a step file).
     """
 
     def stopped() -> bool:
@@ -236,7 +236,7 @@ class Child:
                 else:
                     answer = said or self._dead()
             if answer is None and time.monotonic() - sign > most:
-                answer = stages.silent(self.stage)
+                answer = child.silent(self.stage)
         self.stage = ""
         result = None if answer is None else typed(task, answer)
         if result is None or result.fatal:

@@ -185,7 +185,7 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with a result of type ``Found``; most tasks are on one step's file."""
 
     alone: bool = False  # what becomes of it is no sign for the other tasks of its file
-    seconds: float | None = None  # its own limit for a stage (common.run.stages); None: that of whoever runs it
+    seconds: float | None = None  # its own limit for a stage (common.run.child.stage); None: that of whoever runs it
     within: float | None = None  # and for all together
     path: str = ""  # of the file
     ladder: str = ""  # the step's
