@@ -208,16 +208,12 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
         return problems.from_shape(self.ladder, self.shape)
 
 
-def place_of(step: Step, file: "Path | Rival | None" = None) -> dict[str, Any]:
-    """The fields of a :class:`Task`: a step, or ``file`` in its place, which has helpers of its own if a
-    :class:`Rival`, and takes the step's path for its own."""
+def at(step: Step, problem: Problem | None, file: "Path | Rival | None" = None) -> dict[str, Any]:
+    """The fields of a :class:`Task` on a step at one shape, if at one; or on ``file`` in its place, which has helpers
+    of its own if a :class:`Rival`, and takes the step's path for its own."""
     own = {"path": file.path, "home": str(step.path), "helpers": file.helpers} if isinstance(file, Rival) else {}
-    return {"path": str(file or step.path), "ladder": step.ladder, "step": step.name, **own}
-
-
-def at(step: Step, problem: Problem, file: "Path | Rival | None" = None) -> dict[str, Any]:
-    """The fields of a :class:`Task`: a step, or ``file`` in its place, at one shape."""
-    return {**place_of(step, file), "shape": problem.shape()}
+    shape = problem.shape() if problem else {}
+    return {"path": str(file or step.path), "ladder": step.ladder, "step": step.name, "shape": shape, **own}
 
 
 def typed(task: Task[Found], result: Result | bytes) -> Found:
