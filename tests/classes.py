@@ -23,7 +23,7 @@ from mutants import Mutant
 from common.catalog import catalog, device, problems
 from common.check import plan, run
 from common.run import child
-from common.run.messages import Check, Compile, ShapeTask, StepResult
+from common.run.messages import Check, Compile, StepResult, Task
 
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")
 # How many kernels there are of each, and which of them a check without a GPU lets pass.
@@ -62,7 +62,7 @@ def asked(kernel: Mutant, case: Check) -> Check:
     return replace(case, path=str(kernel.path), algorithm=kernel.algorithm, repeats=1)
 
 
-def ask(task: ShapeTask) -> StepResult:
+def ask(task: Task) -> StepResult:
     with contextlib.redirect_stdout(io.StringIO()):
         result = child.attempt(task)
     assert "ModuleNotFoundError" not in (result.message or ""), result

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,32 +125,12 @@ def _set(switch: str, allowed: Collection[str]) -> str | None:
     return wanted or None
 
 
-def bounds(capability: str | None = None) -> str | None:
+def bounds() -> str | None:
     """The compute capability whose limits hold: the played card's, if this one's are larger, or are not known."""
-    wanted = played()
+    wanted, capability = played(), _capability()
     if wanted is None or capability not in limits.LIMITS:
         return wanted or capability
     return min(wanted, capability, key=lambda name: limits.LIMITS[name].shared_bytes)
-
-
-def as_card(capability: str, **others: Any) -> Callable[[], Any]:
-    """In place of ``numba.cuda.get_current_device``: has the limits of a compute capability, ``others``, and the rest
-    of the GPU itself, if there is one."""
-    from numba import cuda
-
-    has, asked = limits.limits(capability), cuda.get_current_device
-    others["MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"] = has.shared_bytes
-    others["RESERVED_SHARED_MEMORY_PER_BLOCK"] = has.reserved_bytes
-    card = type("Card", (), {**others, "__getattr__": lambda _, name: getattr(asked(), name)})()
-    return lambda: card
-
-
-def play() -> None:
-    """From now on, steps in this process find the limits of the played card, if one is played."""
-    from numba import cuda
-
-    if played():
-        cuda.get_current_device = as_card(str(bounds(_capability())))
 
 
 def memory_bytes() -> int:
@@ -203,7 +183,7 @@ def environment(without: bool) -> dict[str, str]:
 
 def small_card() -> str:
     """The compute capability whose limits hold here, if it has less shared memory than USUAL_CARD; else empty."""
-    bound = bounds(_capability()) or ""
+    bound = bounds() or ""
     found, usual = limits.LIMITS.get(bound), limits.LIMITS[USUAL_CARD]
     return bound if found and found.shared_bytes < usual.shared_bytes else ""
 

@@ -9,7 +9,7 @@ import numpy as np
 from common.catalog import codes, device, reference
 from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, UINT8, UINT16, Problem
 from common.catalog.reference import Array, Float64
-from common.run import stages
+from common.run import child
 
 ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
@@ -91,7 +91,7 @@ class Guarded:
 
 def full(problem: Problem, x: Array, weight: Array) -> Float64:
     """All right answers, as :func:`common.catalog.reference.full` gives them."""
-    with stages.stage(stages.ORACLE):
+    with child.stage(child.ORACLE):
         if problem.flops < 2 * ON_GPU_FROM or not device.gpu_count():
             return reference.full(problem, x, weight)
         from common.check import fullsize
@@ -102,7 +102,7 @@ def full(problem: Problem, x: Array, weight: Array) -> Float64:
 def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> Float64:
     """The right answers at ``positions``, one index array for each axis of the output: by the GPU if there is one.
     The operands may be on the device."""
-    with stages.stage(stages.ORACLE):
+    with child.stage(child.ORACLE):
         if not device.gpu_count():
             return reference.full(problem, np.asarray(x), np.asarray(weight))[positions]
         from common.check import fullsize

@@ -20,7 +20,7 @@ from common.check import arrays
 from common.check.arrays import MARGIN, Guarded
 from common.explain import diagnose
 from common.machine_code.capture import BoundStep
-from common.run import stages
+from common.run import child
 from common.run.messages import REPEATS as REPEATS
 from common.run.messages import Check, Finding, StepResult
 
@@ -39,7 +39,7 @@ _RACE = "a race, such as a missing barrier, or a read of memory that nothing wro
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
-RULES = Check(path="", ladder="", shape={})  # how a step is checked: its seed, repeats, precision and algorithm
+RULES = Check()  # how a step is checked: its seed, repeats, precision and algorithm
 
 
 class Bench:
@@ -99,7 +99,7 @@ class Bench:
     def _working(self) -> Iterator[None]:
         from numba import cuda
 
-        with self._tracer or nullcontext(), stages.stage(stages.KERNEL):
+        with self._tracer or nullcontext(), child.stage(child.KERNEL):
             yield
             cuda.synchronize()
 

@@ -16,8 +16,8 @@ from common.catalog import catalog, device, inputs, limits, sources
 from common.catalog.problems import Problem
 from common.check import check
 from common.machine_code import capture, successor
-from common.run import stages
-from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
+from common.run import child
+from common.run.messages import Result, Rival, StepResult, Task, Tile
 
 STEP = 1 << 29  # bytes: the budget is a multiple of this, so that other programs' windows do not change it
 LIBRARIES = 400_000_000  # bytes beside all arrays: Numba's modules, and what cuBLAS and cuDNN load
@@ -112,7 +112,7 @@ def spared(do: Callable[[Any], StepResult]) -> Callable[[Any], StepResult]:
     A step that takes more than its share is not spared."""
 
     @wraps(do)
-    def spared(task: ShapeTask[StepResult]) -> StepResult:
+    def spared(task: Task[StepResult]) -> StepResult:
         try:
             return do(task)
         except NoRoomError as error:
@@ -148,16 +148,16 @@ def let_go() -> None:
             sys.modules["torch"].cuda.empty_cache()
 
 
-def load(task: FileTask[Result], rival: Rival | None = None, tile: Tile | None = None) -> Any:
+def load(task: Task[Result], rival: Rival | None = None, tile: Tile | None = None) -> Any:
     """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants. Here alone it is
     decided who compiles its kernels."""
     file, on_gpu = rival or task, task.on_gpu and device.gpu_count() > 0
     by_successor = on_gpu and (file.compiler or device.compiler()) == device.MLIR
-    with stages.stage(stages.IMPORTS), successor.on_gpu() if by_successor else nullcontext():
+    with child.stage(child.IMPORTS), successor.on_gpu() if by_successor else nullcontext():
         return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
-def load_tiled(task: FileTask[Result], tile: Tile) -> tuple[Any, Tile]:
+def load_tiled(task: Task[Result], tile: Tile) -> tuple[Any, Tile]:
     """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
     module = load(task)
     return (module, tile) if capture.takes_tile(module, tile) else (load(task, tile=tile), {})
@@ -173,7 +173,7 @@ def room() -> int:
 _slowest: dict[tuple[str, int, str], float] = {}  # seconds an operation, by a file's path and time, and the tile
 
 
-def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Problem:
+def sized(task: Task[Any], module: Any, tile: Tile | None = None) -> Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
     file = task.path, Path(task.path).stat().st_mtime_ns, str(tile)
 
@@ -215,7 +215,7 @@ def operands(problem: Problem, seed: int, module: Any) -> Any:
     key = problem, seed, getattr(module, "ALGORITHM", None)
     if key not in _held:
         drop()
-        with stages.stage("drawing of operands"):
+        with child.stage("drawing of operands"):
             _held[key] = fullsize.Operands(*key)
     return _held[key]
 

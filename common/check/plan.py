@@ -17,7 +17,7 @@ from typing import Any, get_args
 from msgspec.structs import replace
 
 from common.catalog import inputs, problems, store
-from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem
+from common.catalog.problems import LADDERS, Conv2d, Convolution, Problem
 from common.run.messages import Check, Depth, Engine
 
 SHAPES, _LISTS = (Path(__file__).with_name(name) for name in ("shapes.toml", "full.toml"))
@@ -187,8 +187,8 @@ def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOS
     rng = random.Random(seed)
     found: list[Problem] = []
     while len(found) < count:
-        if shape := _draw(LADDERS[ladder].form, rng, most):
-            problem = problems.on_ladder(ladder, shape)
+        if shape := _draw(LADDERS[ladder], rng, most):
+            problem = problems.from_shape(ladder, shape)
             small = problem.flops <= 2 * most and math.prod(problem.weight_shape) <= _MOST_WEIGHTS
             if small and problem.reduction <= terms and _in_tiles(problem) <= _IN_TILES * most:
                 found.append(problem)
@@ -228,32 +228,26 @@ def _draw_taps(rng: random.Random, count: int) -> list[int]:
     return [_draw_extent(rng, rng.choice((3, 8, 40))) for _ in range(count)]
 
 
-def _draw(form: str, rng: random.Random, most: int) -> Problem | None:
-    """A problem of about this many multiply-adds; None if the padding leaves nothing of the input, or of the taps."""
-    if form == "gemm":
-        return Gemm(**dict(zip("MNK", _draw_extents(rng, 3, most), strict=True)))
-    if form == "conv2d":
-        r, s = _draw_taps(rng, 2)
-        n, c, k, p, q = _draw_extents(rng, 5, most / (r * s))
-        return Conv2d(N=n, C=c, H=p + r - 1, W=q + s - 1, K=k, R=r, S=s)
-    taps = _draw_taps(rng, 3)
-    if rng.random() < 0.5:
+def _draw(kind: type[Problem], rng: random.Random, most: int) -> dict[str, int]:
+    """A shape of about this many multiply-adds; empty if the padding leaves nothing of the input, or of the taps."""
+    taps, free = _draw_taps(rng, len(kind.axes)), issubclass(kind, Convolution)
+    if free and rng.random() < 0.5:
         taps[0] = 1
-    *outs, n, c, k = _draw_extents(rng, 6, most / math.prod(taps))
-    options: dict[str, int] = {}
+    *outs, first, second, third = _draw_extents(rng, len(taps) + 3, most / math.prod(taps))
+    shape = dict(zip("NCK" if taps else "MNK", (first, second, third), strict=True))
     plain = rng.random() < 0.25
-    for axis, extent, name, count, out in zip("dhw", "DHW", "TRS", taps, outs, strict=True):
-        stride, dilation = (1, 1) if plain else (rng.choice((1, 1, 1, 2, 2, 3, 4, 5)), rng.choice((1, 1, 1, 2, 3, 4)))
-        pad = rng.choice((0, count // 2, rng.randrange(6)))
-        reach = (count - 1) * dilation + 1
-        length = (out - 1) * stride + reach - 2 * pad + rng.randrange(stride)
-        inside = (0 <= o * stride + t * dilation - pad < length for o in range(out) for t in range(count))
-        if length < 1 or not any(inside):
-            return None
-        options |= {
-            extent: length, name: count, f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation
-        }  # fmt: skip
-    return Conv3d(N=n, C=c, K=k, **options)
+    for (extent, name, axis), count, out in zip(kind.axes, taps, outs, strict=True):
+        stride, pad, dilation = 1, 0, 1
+        if free and not plain:
+            stride, dilation = rng.choice((1, 1, 1, 2, 2, 3, 4, 5)), rng.choice((1, 1, 1, 2, 3, 4))
+        if free:
+            pad = rng.choice((0, count // 2, rng.randrange(6)))
+            shape |= {f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation}
+        length = (out - 1) * stride + (count - 1) * dilation + 1 - 2 * pad + rng.randrange(stride)
+        if not any(0 <= o * stride + t * dilation - pad < length for o in range(out) for t in range(count)):
+            return {}
+        shape |= {extent: length, name: count}
+    return shape
 
 
 @lru_cache

@@ -20,7 +20,7 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, plan
 from common.run import isolate, messages
-from common.run.messages import Check, Compile, Outcome, Rival, Show, StepResult, at, place_of
+from common.run.messages import Check, Compile, Outcome, Rival, Show, StepResult, at
 from common.trace import cost, trace
 from common.trace.messages import Trace
 
@@ -81,7 +81,7 @@ class Checking:
         processes = min(MOST_PROCESSES, device.workers() // max(1, len(steps))) or 1
         for step, shapes in launched.items():
             if shapes:
-                prepare = messages.Prepare(**place_of(step, file), device=inspect_device()[0], shapes=shapes)
+                prepare = messages.Prepare(**at(step, None, file), device=inspect_device()[0], shapes=shapes)
                 run = isolate.run([prepare], False, COMPILE_SECONDS, self._pool.stop)
                 self._ahead[step] = self._pool.submit(list, run)
             if step in self._checks:
@@ -127,7 +127,7 @@ def placed(case: Check, step: Step, file: Path | Rival | None) -> Check:
     """A case of the plan for a step, or for ``file`` in its place."""
     repeats = messages.REPEATS if case.on_gpu else 1  # a trace has no races to catch by repeating
     said = {"precision": step.precision, "algorithm": step.algorithm, "repeats": repeats}
-    return replace(case, **place_of(step, file), **said, seconds=case.seconds or plan.seconds(case))
+    return replace(case, **at(step, case.problem, file), **said, seconds=case.seconds or plan.seconds(case))
 
 
 @dataclass
@@ -155,7 +155,7 @@ class _StepCheck:
             # whole tiles may have a kernel of their own
             variants = [shape] if shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
             targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
-            path = Path(place_of(step, self.file)["path"])
+            path = Path(at(step, None, self.file)["path"])
             shipped = sources.shipped_steps(path, step.ladder)  # whose kernels it may fall back to
             self.tasks += [
                 Compile(**at(step, one, self.file), architectures=targets, shipped=shipped) for one in variants
@@ -246,7 +246,7 @@ class _StepCheck:
 
 
 def outcome(
-    step: Step, task: messages.ShapeTask[StepResult], result: StepResult, preset: str | None, gpu: bool = False
+    step: Step, task: messages.Task[StepResult], result: StepResult, preset: str | None, gpu: bool = False
 ) -> Outcome:
     """What came of a task of a check: of a compilation, or :func:`judged`."""
     problem = problems.from_shape(step.ladder, result.shape or task.shape)

@@ -26,7 +26,7 @@ from common.explain.faults import Fault
 from common.machine_code import capture, codegen, summaries
 from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
-from common.run import child, messages, stages
+from common.run import child, messages
 from common.run.messages import Finding, Result, StepResult
 from common.trace import trace
 from common.trace.cost import MOST_PRINTED
@@ -43,37 +43,14 @@ def ready() -> None:
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
     dispatcher.CUDADispatcher.__iter__ = None  # to unpack a kernel asks for no configuration
-    call = dispatcher._LaunchConfiguration.__call__
-    has = device.bounds(device.compute_capability())
-
-    def checked(self: Any, *args: Any) -> Any:
-        cluster = limits.cluster_of(capture.bounds(self.dispatcher))
-        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
-        try:
-            return call(self, *args)
-        except Exception as error:
-            if "OUT_OF_RESOURCES" in str(error):
-                for registers in self.dispatcher.get_regs_per_thread().values():
-                    limits.require_registers(tuple(self.blockdim), registers)
-            raise
-
-    dispatcher._LaunchConfiguration.__call__ = checked
-    configure = dispatcher.CUDADispatcher.__getitem__
-
-    def configured(self: Any, given: Any) -> Any:
-        limits.require_configuration(self.py_func.__name__, given)
-        return configure(self, given)
-
-    dispatcher.CUDADispatcher.__getitem__ = configured
     codegen.keep_kernels()
     compile_ = dispatcher.CUDADispatcher.compile
 
     def compiled(self: Any, *args: Any) -> Any:
-        with stages.stage(stages.COMPILE):
+        with child.stage(child.COMPILE):
             return compile_(self, *args)
 
     dispatcher.CUDADispatcher.compile = compiled
-    device.play()
 
 
 @dataclass
@@ -163,20 +140,21 @@ def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> 
 
 
 @contextlib.contextmanager
-def on_card(architecture: str) -> Iterator[None]:
-    """While open, steps are imported anew, and find the limits of this compute capability."""
-    with catalog.anew(), replaced(cuda, get_current_device=device.as_card(architecture)):
+def on_card(architecture: str, multiprocessors: int = capture.MULTIPROCESSORS, **told: object) -> Iterator[None]:
+    """While open, steps are imported anew, and find the limits of this compute capability: a :class:`capture.Device`
+    with what is ``told``."""
+    card = capture.Device(multiprocessors, architecture, **told)
+    with catalog.anew(), replaced(cuda, get_current_device=lambda: card):
         yield
 
 
 def prepare_task(task: messages.Prepare) -> Result:
     """Compile a file's kernels for each of ``shapes``, but those that it refuses, and keep them; launches nothing.
     What a step asks of the ``device`` is answered without it."""
-    gpu, limited = task.device, device.bounds(task.device.compute_capability)
+    gpu, limited = task.device, str(device.bounds())
     major, minor = map(int, gpu.compute_capability.split("."))
-    told = {"compute_capability": (major, minor), "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
-    as_card = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
-    with replaced(cuda, get_current_device=as_card):
+    limited = limited if limited in limits.LIMITS else device.USUAL_CARD
+    with on_card(limited, gpu.multiprocessors, compute_capability=(major, minor), name=gpu.name):
         module, found = loading.load(task), list[codegen.Launch]()
         for shape in task.shapes:
             with contextlib.suppress(ValueError):

@@ -26,7 +26,7 @@ from common.machine_code.summaries import HotLoop, Kernel
 from common.records import records
 from common.report import figures
 from common.run import isolate
-from common.run.messages import Check, Compile, Outcome, Pair, Paired, Rival, ShapeTask, StepResult, at
+from common.run.messages import Check, Compile, Outcome, Pair, Paired, Rival, StepResult, Task, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
@@ -119,7 +119,7 @@ class Run:
         targets = catalog.targets(self.step.requires, [run.CODE_ARCHITECTURE])
         return Compile(**place, architectures=targets, machine_code=True, lenient=True)
 
-    def _ran(self, task: ShapeTask[StepResult]) -> list[Outcome]:
+    def _ran(self, task: Task[StepResult]) -> list[Outcome]:
         """What came of a task; nothing if it was stopped."""
         results = isolate.run([task], isinstance(task, Check), run.CHECK_SECONDS, self.stop)
         return [run.outcome(self.step, task, result, self.preset) for _, result in results]

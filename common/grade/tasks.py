@@ -23,7 +23,7 @@ from common.explain.faults import cut
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
-from common.run.messages import FileTask, Finding, Result, Status
+from common.run.messages import Finding, Result, Status, Task
 from common.trace import cost as figures
 from common.trace.messages import Traced
 
@@ -225,7 +225,7 @@ class Counted(Result, frozen=True, kw_only=True):
     places: dict[str, str] = field(default_factory=dict)
 
 
-class Count(FileTask[Counted], frozen=True, kw_only=True, tag="grade.count"):
+class Count(Task[Counted], frozen=True, kw_only=True, tag="grade.count"):
     """Does a kernel file keep its exercise's limits, in a trace and compiled? Of a step only whether it compiles."""
 
 

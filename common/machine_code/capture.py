@@ -3,7 +3,7 @@
 import inspect
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -209,7 +209,8 @@ MemoryInfo = namedtuple("MemoryInfo", "free total")  # in bytes
 
 
 class Device:
-    """A card, its context, and the list of all cards. ``asked``: did one ask how many multiprocessors it has?"""
+    """A card, its context, and the list of all cards: an H200 with the limits of a compute capability, else of the
+    played card, and what is ``told``. ``asked``: did one ask how many multiprocessors it has?"""
 
     name, id, compute_capability = "NVIDIA H200", 0, (9, 0)
     WARP_SIZE, MAX_THREADS_PER_BLOCK, L2_CACHE_SIZE = 32, limits.MAX_THREADS_PER_BLOCK, 60 << 20
@@ -220,13 +221,14 @@ class Device:
     CLOCK_RATE, MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH = 1_980_000, 2_619_000, 5120
     supports_float16 = supports_bfloat16 = supports_fp8 = True
 
-    def __init__(self, multiprocessors: int = MULTIPROCESSORS) -> None:
-        has = limits.limits(device.played() or device.USUAL_CARD)
+    def __init__(self, multiprocessors: int = MULTIPROCESSORS, capability: str | None = None, **told: object) -> None:
+        has = limits.limits(capability or device.played() or device.USUAL_CARD)
         self.asked, self._multiprocessors = False, multiprocessors
         self.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = has.shared_bytes
         self.RESERVED_SHARED_MEMORY_PER_BLOCK = has.reserved_bytes
         self.device, self.lst = self, [self]
         self.deallocations = SimpleNamespace(clear=self.synchronize)
+        vars(self).update(told)
 
     @property
     def MULTIPROCESSOR_COUNT(self) -> int:  # noqa: N802 - the driver's name
@@ -267,40 +269,55 @@ def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any =
 
 
 def opt_in() -> None:
-    """From now on, launches may have more than 48 KiB, and clusters; LaunchLimitError if the GPU cannot make one."""
+    """From now on a launch that the GPU cannot make, or the played card, is refused with LaunchLimitError before the
+    driver sees it; steps find the played card's limits; and launches may have more than 48 KiB, and clusters."""
     from numba.cuda import dispatcher
     from numba.cuda.cudadrv import driver
 
-    launch = dispatcher._Kernel.launch
+    launch, configure = dispatcher._Kernel.launch, dispatcher.CUDADispatcher.__getitem__
     if getattr(launch, "opts_in", False):
         return
+    has = device.bounds()
+    if device.played():
+        driver.Device.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = limits.limits(str(has)).shared_bytes
+        driver.Device.RESERVED_SHARED_MEMORY_PER_BLOCK = limits.limits(str(has)).reserved_bytes
+
+    def configured(self: Any, given: Any) -> Any:
+        limits.require_configuration(self.py_func.__name__, given)
+        return configure(self, given)
 
     def tell(function: Any, attribute: str, value: int) -> None:
         named = getattr(driver.binding.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
         driver.driver.cuKernelSetAttribute(named, value, function.handle, function.device.id)
 
-    def launched(self: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
-        cluster = limits.cluster_of(getattr(self, "launch_bounds", None))
-        if sharedmem or cluster > 1:
-            function = self._codelibrary.get_cufunc()
-            capability = device.bounds("{}.{}".format(*function.device.compute_capability))  # or what is played
-            limits.require_shared(function.attrs.shared, sharedmem, capability)
-            limits.require_cluster(tuple(griddim), cluster, capability)
-            if function.attrs.shared + sharedmem > limits.MAX_SHARED:
-                tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
-        if cluster == 1:
-            return launch(self, args, griddim, blockdim, stream, sharedmem)
-        config = make = dispatcher.LaunchConfig
+    def as_cluster(cluster: int, function: Any) -> Any:
+        make = dispatcher.LaunchConfig
         try:
             for axis, blocks in {"WIDTH": cluster, "HEIGHT": 1, "DEPTH": 1}.items():
                 tell(function, f"REQUIRED_CLUSTER_{axis}", blocks)
         except driver.CudaAPIError:  # some drivers want to hear it at the launch, and the grid counted in clusters
+            counted = {"cluster": (cluster, 1, 1)}
+            return lambda grid, **others: make(grid=(grid[0] // cluster, *grid[1:]), **counted, **others)
+        return make
 
-            def config(grid: tuple[int, ...], **others: Any) -> Any:
-                return make(grid=(grid[0] // cluster, *grid[1:]), cluster=(cluster, 1, 1), **others)
-
-        with replaced(dispatcher, LaunchConfig=config):
-            return launch(self, args, griddim, blockdim, stream, sharedmem)
+    def launched(self: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
+        cluster = limits.cluster_of(getattr(self, "launch_bounds", None))
+        config: AbstractContextManager[None] = nullcontext()
+        limits.require_launch(tuple(griddim), tuple(blockdim), sharedmem, has, cluster)
+        if sharedmem or cluster > 1:
+            function = self._codelibrary.get_cufunc()
+            limits.require_shared(function.attrs.shared, sharedmem, has)
+            if function.attrs.shared + sharedmem > limits.MAX_SHARED:
+                tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
+            if cluster > 1:
+                config = replaced(dispatcher, LaunchConfig=as_cluster(cluster, function))
+        try:
+            with config:
+                return launch(self, args, griddim, blockdim, stream, sharedmem)
+        except Exception as error:
+            if "OUT_OF_RESOURCES" in str(error):
+                limits.require_registers(tuple(blockdim), self.regs_per_thread)
+            raise
 
     launched.opts_in = True  # type: ignore[attr-defined]
-    dispatcher._Kernel.launch = launched
+    dispatcher._Kernel.launch, dispatcher.CUDADispatcher.__getitem__ = launched, configured

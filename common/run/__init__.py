@@ -3,7 +3,6 @@
 Module by module:
 
     isolate       starts and ends child processes, and hands them tasks; the one that owns the GPU
-    child         what a child process does: tasks, one by one
-    stages        which stage of its work a child process is at, and how long it may be at it
+    child         what a child process does: tasks, one by one; which stage of its work it is at, and for how long
     messages      what a child process can be asked, and what it answers
 """

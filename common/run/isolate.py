@@ -7,7 +7,6 @@ process, its owner, which is replaced when it ends, when a task leaves it in dou
 
 import atexit
 import contextlib
-import json
 import multiprocessing
 import os
 import pickle
@@ -28,8 +27,8 @@ from msgspec.structs import replace
 
 from common.catalog import catalog, device
 from common.explain import faults
-from common.run import child, stages
-from common.run.messages import Found, Result, ShapeTask, Task, typed
+from common.run import child
+from common.run.messages import Found, Result, Task, typed
 
 START_SECONDS = 120.0  # of the clock, that a child may be silent at least, such as when it starts
 SILENT = 10  # times a task's limit, if that is more
@@ -39,6 +38,7 @@ _SHORT = len(os.fsencode(tempfile.gettempdir())) <= 75
 METHOD = "forkserver" if sys.platform.startswith("linux") and _SHORT else "spawn"
 POLL_SECONDS, END_SECONDS = 0.05, 5.0
 _MOST_BYTES, _LAST_WORDS = 1 << 30, 1 << 14  # of a result, and bytes of a log
+_STAGE = b'"'  # how the JSON of a stage begins; a result's is an object
 
 _closed = threading.Event()  # when set nothing is started
 _lock = threading.RLock()  # of the standard library's processes, which are for one thread
@@ -72,9 +72,9 @@ def run(
     one child process, or in the owner of the GPU if they touch it.
 
     A task that ends its process is crashed; one that takes longer than ``seconds`` (or its own) of its own time
-    (:mod:`common.run.stages`) is timed_out if the file's kernel or other code ran so long, else unjudged. The rest go
-    on in a fresh process, but those of a file that timed out are not tried. Other statuses: right, wrong, refused
-    (the step does not take this shape), unjudged (this machine cannot tell), unusable (not a step file).
+    (:class:`common.run.child.Watch`) is timed_out if the file's kernel or other code ran so long, else unjudged. The
+    rest go on in a fresh process, but those of a file that timed out are not tried. Other statuses: right, wrong,
+    refused (the step does not take this shape), unjudged (this machine cannot tell), unusable (not a step file).
     """
 
     def stopped() -> bool:
@@ -99,7 +99,7 @@ def run(
             if found is None:
                 return
             if path and found.status == "timed_out" and not task.alone:
-                untried[path] = f" at {task.problem}" if isinstance(task, ShapeTask) else ""
+                untried[path] = f" at {task.problem}" if task.shape else ""
             yield task, replace(found, fatal=False)
     finally:
         if own:
@@ -130,8 +130,8 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
                 child.end_group(tool.pid)
                 tool.kill()
                 tool.wait()
-        answers = map(_parsed, (folder / child.RESULTS).read_bytes().splitlines())
-        results = (answer["result"] for answer in answers if "result" in answer)
+        said = (folder / child.RESULTS).read_bytes().splitlines()
+        results = (one for one in said if not one.startswith(_STAGE))
         found = [typed(task, result) for task, result in zip(tasks, results, strict=False)]
         return found, (folder / child.LOG).read_text(encoding="utf-8", errors="replace")
     finally:
@@ -223,22 +223,20 @@ class Child:
         assert task.seconds is not None
         with contextlib.suppress(OSError):  # one that has ended is told by its end
             self.line.send_bytes(pickle.dumps(task))
-        answer: Result | dict[str, Any] | None = None
+        answer: Result | bytes | None = None
         sign, most = time.monotonic(), max(START_SECONDS, SILENT * task.seconds)
         while answer is None and not stopped():
             if connection.wait([self.line, self.process.sentinel], POLL_SECONDS):
                 try:
-                    told = _parsed(self.line.recv_bytes(_MOST_BYTES)) if self.line.poll() else None
+                    said = self.line.recv_bytes(_MOST_BYTES) if self.line.poll() else b""
                 except (EOFError, OSError):
-                    told = None
-                if told is None:
-                    answer = self._dead()
-                elif isinstance(result := told.get("result"), dict) and "status" in result:
-                    answer = result
-                elif "at" in told:
-                    self.stage, sign = str(told["at"]), time.monotonic()
+                    said = b""
+                if said.startswith(_STAGE):
+                    self.stage, sign = said.decode(errors="replace").strip('"'), time.monotonic()
+                else:
+                    answer = said or self._dead()
             if answer is None and time.monotonic() - sign > most:
-                answer = stages.silent(self.stage)
+                answer = child.silent(self.stage)
         self.stage = ""
         result = None if answer is None else typed(task, answer)
         if result is None or result.fatal:
@@ -293,15 +291,6 @@ def _started(without_gpu: bool, stopped: Callable[[], bool]) -> Child | None:
         if not stopped():
             raise
     return None
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """A message as a child writes it; an empty one if it is none."""
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 # --- all of them ---

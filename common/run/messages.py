@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
-from msgspec import UNSET, Struct, UnsetType, field, structs
+from msgspec import UNSET, Struct, UnsetType, field, json, structs
 
-from common.catalog import problems, sources, store
+from common.catalog import problems, sources
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
@@ -182,12 +182,18 @@ Found = TypeVar("Found", bound=Result, covariant=True)
 
 
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
-    """What a child process does, and answers with a result of type ``Found``."""
+    """What a child process does, and answers with a result of type ``Found``; most tasks are on one step's file."""
 
-    path: str = ""  # of the file that it is on, if on one
     alone: bool = False  # what becomes of it is no sign for the other tasks of its file
-    seconds: float | None = None  # its own limit for a stage (common.run.stages); None: that of whoever runs it
+    seconds: float | None = None  # its own limit for a stage (common.run.child.stage); None: that of whoever runs it
     within: float | None = None  # and for all together
+    path: str = ""  # of the file
+    ladder: str = ""  # the step's
+    step: str = ""  # its name, if whoever asks wants it told
+    home: str | None = None  # the path that a copy takes for its own
+    helpers: dict[str, str] = field(default_factory=dict)  # files that stand in for the lessons' helpers, by name
+    compiler: str = ""  # whose kernels a GPU runs, one of device.COMPILERS; empty: as the environment says
+    shape: Shape = field(default_factory=dict)  # the one that it is on, if on one
 
     @property
     def on_gpu(self) -> bool:
@@ -197,53 +203,33 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     def kind(self) -> str:
         return str(self.__struct_config__.tag)
 
-
-class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
-    """A task on one step's file."""
-
-    ladder: str  # the step's
-    step: str = ""  # its name, if whoever asks wants it told
-    home: str | None = None  # the path that a copy takes for its own
-    helpers: dict[str, str] = field(default_factory=dict)  # files that stand in for the lessons' helpers, by name
-    compiler: str = ""  # whose kernels a GPU runs, one of device.COMPILERS; empty: as the environment says
-
-
-class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
-    """A task on one step's file at one ``shape``: extents by name (:meth:`common.catalog.problems.Problem.shape`)."""
-
-    shape: dict[str, int]
-
     @property
     def problem(self) -> Problem:
         return problems.from_shape(self.ladder, self.shape)
 
 
-def place_of(step: Step, file: "Path | Rival | None" = None) -> dict[str, Any]:
-    """The fields of a :class:`FileTask`: a step, or ``file`` in its place, which has helpers of its own if a
-    :class:`Rival`, and takes the step's path for its own."""
+def at(step: Step, problem: Problem | None, file: "Path | Rival | None" = None) -> dict[str, Any]:
+    """The fields of a :class:`Task` on a step at one shape, if at one; or on ``file`` in its place, which has helpers
+    of its own if a :class:`Rival`, and takes the step's path for its own."""
     own = {"path": file.path, "home": str(step.path), "helpers": file.helpers} if isinstance(file, Rival) else {}
-    return {"path": str(file or step.path), "ladder": step.ladder, "step": step.name, **own}
+    shape = problem.shape() if problem else {}
+    return {"path": str(file or step.path), "ladder": step.ladder, "step": step.name, "shape": shape, **own}
 
 
-def at(step: Step, problem: Problem, file: "Path | Rival | None" = None) -> dict[str, Any]:
-    """The fields of a :class:`ShapeTask`: a step, or ``file`` in its place, at one shape."""
-    return {**place_of(step, file), "shape": problem.shape()}
-
-
-def typed(task: Task[Found], result: object) -> Found:
-    """What came of the task, of the type that stands in ``class Check(ShapeTask[StepResult])``: from JSON, a crash if
+def typed(task: Task[Found], result: Result | bytes) -> Found:
+    """What came of the task, of the type that stands in ``class Check(Task[StepResult])``: from JSON, a crash if
     it is of another type; or from a :class:`Result`."""
     named = [part for base in getattr(type(task), "__orig_bases__", ()) for part in get_args(base)]
     kind: type[Found] = next((part for part in named if isinstance(part, type)), Result)
     if isinstance(result, Result):
-        return kind(**result.told())
+        return kind(**structs.asdict(result))
     try:
-        return store.convert(result, kind)
-    except store.SchemaError as error:
+        return json.decode(result, type=kind)
+    except (ValueError, RecursionError) as error:
         return kind(status="crashed", message=f"{task.kind} gave no result: {error}")
 
 
-class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check"):
+class Check(Task[StepResult], frozen=True, kw_only=True, tag="check.check"):
     """Is a file right at one shape, by one engine?"""
 
     engine: Engine = "traced"
@@ -262,7 +248,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
         return self.engine == "gpu"
 
 
-class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.time"):
+class Time(Task[StepResult], frozen=True, kw_only=True, tag="timing.time"):
     """Is a file right at full size, by samples, and how fast is it?"""
 
     preset: str = ""  # the shape's name, for whoever asks
@@ -271,7 +257,7 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.time"):
     most_seconds: float = MAX_SECONDS  # that launches are repeated for
 
 
-class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="check.prepare"):
+class Prepare(Task[Result], frozen=True, kw_only=True, tag="check.prepare"):
     """Compile a file's kernels ahead, for the ``shapes`` that will be asked for, and this GPU."""
 
     shapes: list[dict[str, int]]
@@ -286,7 +272,7 @@ class Rival(Struct, frozen=True, kw_only=True):
     compiler: str = ""
 
 
-class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
+class Pair(Task[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
     """Is a file right, with this ``tile``, and how fast beside others, by name? With none it is timed alone."""
 
     against: dict[str, Rival] = field(default_factory=dict)
@@ -294,19 +280,19 @@ class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
     most_seconds: float = MAX_SECONDS
 
 
-class Peer(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.peer"):
+class Peer(Task[StepResult], frozen=True, kw_only=True, tag="timing.peer"):
     """How fast are NVIDIA's libraries at one shape? There is no file."""
 
 
-class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
+class Size(Task[StepResult], frozen=True, kw_only=True, tag="timing.size"):
     """At which size may a file's kernels be launched on this card?"""
 
 
-class Launch(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.launch"):
+class Launch(Task[StepResult], frozen=True, kw_only=True, tag="timing.launch"):
     """Launch a file's kernels once, for tools that watch."""
 
 
-class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.compile"):
+class Compile(Task[StepResult], frozen=True, kw_only=True, tag="check.compile"):
     """What does a file compile to?"""
 
     architectures: list[str]  # compute capabilities, ``9.0``
@@ -316,7 +302,7 @@ class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.compi
     shipped: list[str] = field(default_factory=list)  # modules of steps: what these launch compiles, and is left out
 
 
-class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.summarise"):
+class Summarise(Task[StepResult], frozen=True, kw_only=True, tag="check.summarise"):
     """What is said of every kernel of a file?"""
 
     architecture: str  # the compute capability, ``9.0``

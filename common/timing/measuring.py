@@ -77,7 +77,7 @@ def _timed(
     return _outcomes(pairs, tasks())
 
 
-def _outcomes(pairs: Pairs, tasks: Iterable[messages.ShapeTask[StepResult]]) -> Iterator[Outcome]:
+def _outcomes(pairs: Pairs, tasks: Iterable[messages.Task[StepResult]]) -> Iterator[Outcome]:
     """What came of each pair's task, with the size that ran, which may be smaller than the preset's."""
     results = isolate.run(tasks, False, TIME_SECONDS)
     for (step, preset), (_, result) in zip(pairs, results, strict=False):

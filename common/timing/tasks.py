@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from common.catalog import catalog, device, inputs, limits, problems, sources
 from common.check import check, loading
 from common.machine_code import capture, codegen
-from common.run import messages, stages
+from common.run import child, messages
 from common.run.messages import Shape, StepResult, Tile
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings, measure
@@ -33,7 +33,7 @@ class EpiloguesResult(Struct, frozen=True, kw_only=True):
 
 @cache
 def _stopwatch() -> timing.Stopwatch:
-    with stages.stage("context"):
+    with child.stage("context"):
         loading.room()  # worked out before the stopwatch holds memory
         return timing.Stopwatch(device.l2_bytes())
 
@@ -42,10 +42,10 @@ def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepR
     """Check a module at full size by samples: the result, a bench, and the operands, normals if it is right."""
     from common.check import fullsize
 
-    with stages.stage("full-size check"):
+    with child.stage("full-size check"):
         problem = loading.sized(task, module, tile)
     operands: Any = loading.operands(problem, task.seed if isinstance(task, messages.Time) else 0, module)
-    with stages.stage("full-size check"):
+    with child.stage("full-size check"):
         bench = check.Bench(module, operands.problem, tile, beside=operands)
         verdict = fullsize.verify(bench, operands)
     if verdict.right:
@@ -65,7 +65,7 @@ def time_task(task: messages.Time) -> StepResult:
         return result
     del first  # and with it its arrays
     module = loading.load(task)  # anew, so that prepare and compilation are seen cold
-    with stages.stage("timing"):
+    with child.stage("timing"):
         bench = check.Bench(module, operands.problem, beside=operands)
         cuda.synchronize()
         prepare_ms = _cold(bench.prepare)
@@ -93,7 +93,7 @@ def _cold(action: Callable[[], object]) -> float:
     return float((time.perf_counter() - start) * 1e3 + codegen.saved.ms - saved)
 
 
-def _with_code(result: StepResult, task: messages.FileTask[StepResult]) -> StepResult:
+def _with_code(result: StepResult, task: messages.Task[StepResult]) -> StepResult:
     """The result, with the digests of the file and of its helpers as they are now."""
     now = sources.provenance(Path(task.path))
     return replace(result, source=now.source, helpers=now.helpers or {})

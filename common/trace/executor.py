@@ -17,7 +17,7 @@ import numpy as np
 
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
-from common.run import stages
+from common.run import child
 from common.trace import races, values, views
 from common.trace.cost import WARP, Bools, Ints, Ledger, count_nonzero
 from common.trace.functions import Function, Names
@@ -130,7 +130,7 @@ class Executor(State):
         self.reversed = order == "backward"
         seen = (Record(self, one.view, 0, None, 0) if isinstance(one, Single) else one for one in arguments)
         work = partial(self.main.invoke, self, 0, tuple(seen), {})
-        stages.advance()
+        child.advance()
         with np.errstate(all="ignore"), self._placed():
             for own in reversed(groups) if self.reversed else groups:
                 self.begin((own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1))
@@ -147,7 +147,7 @@ class Executor(State):
                     work()
                 races.end(self)
                 views.note_unwritten(self)
-                stages.advance()
+                child.advance()
 
     @contextmanager
     def _placed(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from common.catalog.problems import Problem, from_shape
 from common.explain.faults import Fault
-from common.run.messages import FileTask, Result, ShapeTask
+from common.run.messages import Result, Task
 
 Point = tuple[int, int, int]
 
@@ -142,7 +142,7 @@ class ScriptResult(Result, frozen=True, kw_only=True):
     notes: Sequence[str] = ()
 
 
-class Script(FileTask[ScriptResult], frozen=True, kw_only=True, tag="check.script"):
+class Script(Task[ScriptResult], frozen=True, kw_only=True, tag="check.script"):
     """What does a program do that runs kernels? The file is run as the main program, from ``folder``, with these
     ``words``, and prints where the harness does (``aside``: to standard error alone). ``stop``: end it after the
     first launch with faults. ``kept``: as in :class:`TraceOptions`."""
@@ -154,7 +154,7 @@ class Script(FileTask[ScriptResult], frozen=True, kw_only=True, tag="check.scrip
     aside: bool = False
 
 
-class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="check.trace"):
+class Trace(Task[TraceResult], frozen=True, kw_only=True, tag="check.trace"):
     """What does a file access in memory at one shape?"""
 
     options: TraceOptions = TraceOptions()

@@ -28,7 +28,7 @@ from common.explain import errors
 from common.explain.faults import Fault, cut
 from common.machine_code import capture
 from common.machine_code.capture import replaced
-from common.run import stages
+from common.run import child
 from common.run.messages import Status
 from common.trace import host
 from common.trace.functions import as_type, scope_of
@@ -95,7 +95,7 @@ class Program:
         types, _ = sigutils.normalize_signature(signature)
         if types not in kernel.overloads:
             options = {name: bool(kernel.targetoptions.get(name)) for name in ("debug", "lineinfo", "fastmath")}
-            with stages.stage(stages.COMPILE):
+            with child.stage(child.COMPILE):
                 typed = compile_cuda(kernel.py_func, void, types, cc=capture.Device.compute_capability, **options)
             kernel.overloads[types] = Compiled(typed)
         return kernel.overloads[types]
@@ -114,7 +114,7 @@ class Program:
             self.tracer.recording = ledger is None or len(ledger.launches) < _RECORDED
             self._launched[function] = kernel
             try:
-                with stages.stage(stages.KERNEL):
+                with child.stage(child.KERNEL):
                     self.tracer.run(launch, alone=_waits(function))
             except TraceError as error:
                 endless = isinstance(error, MistakeError) and "goes on for more than" in str(error)

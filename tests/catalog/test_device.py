@@ -23,7 +23,7 @@ def test_a_played_card_is_never_more_than_the_card(card, played, reported, bound
     monkeypatch.setattr(device, "_capability", lambda: card)
     monkeypatch.setenv(device.CARD_SWITCH, played)
     assert device.compute_capability() == reported
-    assert device.bounds(card) == bounds
+    assert device.bounds() == bounds
 
 
 @pytest.mark.parametrize(("card", "played", "told"), [

@@ -11,7 +11,7 @@ from common.catalog import device, inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, Hconv3d, Hgemm, on_ladder
 from common.check import arrays, fullsize
 from common.machine_code.capture import replaced
-from common.run import stages
+from common.run import child
 
 LAYER = Conv3d(N=8, C=24, D=5, H=27, W=30, K=33, T=3, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=2, dilation_w=2)
 LARGE = [
@@ -40,7 +40,7 @@ def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
     right = reference.full
 
     def noting(*given):
-        at.append(stages._open[-1])
+        at.append(child._open[-1])
         return right(*given)
 
     monkeypatch.setattr(device, "gpu_count", lambda: pytest.fail("a GPU is asked for"))

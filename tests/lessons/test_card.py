@@ -5,9 +5,9 @@ import texts
 from numba import cuda
 from sampling import one_of_each, some
 
-from common.catalog import catalog, device, limits, problems, sources
+from common.catalog import catalog, limits, problems, sources
 from common.check import loading, plan, tasks
-from common.machine_code import codegen
+from common.machine_code import capture, codegen
 from common.run import isolate
 from common.run.messages import Compile
 from lessons.toolkit import card
@@ -108,7 +108,7 @@ def test_what_is_compiled_for_an_architecture_is_held_to_its_limits(given, archi
 @pytest.mark.parametrize("capability", limits.LIMITS)
 def test_so_many_blocks_fit_as_were_asked_for(capability, monkeypatch):
     has = limits.limits(capability)
-    monkeypatch.setattr(cuda, "get_current_device", device.as_card(capability))
+    monkeypatch.setattr(cuda, "get_current_device", lambda: capture.Device(capability=capability))
     for blocks in (1, 2, 3, 4):
         most = card.shared_bytes(blocks)
         assert most <= limits.most_shared(capability)

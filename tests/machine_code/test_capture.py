@@ -5,9 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numba import cuda
+from numba.cuda import dispatcher
+from numba.cuda.cudadrv import driver
 from numba.cuda.dispatcher import CUDADispatcher, ForAll, _LaunchConfiguration
 
-from common.catalog import limits, problems
+from common.catalog import device, limits, problems
 from common.machine_code import capture
 
 
@@ -116,3 +118,59 @@ def test_without_a_device_what_a_step_asks_of_one_is_answered_and_all_comes_back
             kernel(1)
     assert seen == [((2, 3, 1), 64), ((5, 1, 1), 0), ((2, 1, 1), 0)]
     assert (dict(vars(cuda)), dict(vars(CUDADispatcher)), dict(vars(ForAll))) == before
+
+
+# --- launches on a GPU, with one made up ---
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Launches a kernel with a cluster; what the driver was told, and what Numba's launch was given."""
+    told, taken = [], []
+
+    def launch(self, args, grid, block, stream, shared):
+        if args == ("too many registers",):
+            raise RuntimeError("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+        taken.append(dispatcher.LaunchConfig(grid=grid, block=block))
+
+    def tell(attribute, value, *_):
+        told.append((attribute.name.partition("ATTRIBUTE_")[2], value))
+        if "WIDTH" in attribute.name and value == 4:
+            raise driver.CudaAPIError(1, "not here")
+
+    monkeypatch.setattr(device, "_capability", lambda: "9.0")
+    for owner, name, value in (
+        (dispatcher._Kernel, "launch", launch), (dispatcher, "LaunchConfig", lambda **given: given),
+        (CUDADispatcher, "__getitem__", CUDADispatcher.__getitem__),
+        (driver, "driver", SimpleNamespace(cuKernelSetAttribute=tell)),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, value)
+    capture.opt_in()
+    capture.opt_in()  # once is enough
+    function = SimpleNamespace(attrs=SimpleNamespace(shared=16), handle=1, device=SimpleNamespace(id=0))
+
+    def start(grid, block, shared=0, cluster=1, args=()):
+        library = SimpleNamespace(get_cufunc=lambda: function)
+        made = SimpleNamespace(launch_bounds=(128, 1, cluster), _codelibrary=library, regs_per_thread=255)
+        dispatcher._Kernel.launch(made, args, grid, block, 0, shared)
+        return told, taken
+
+    return start
+
+
+def test_launches_opt_in_to_what_they_take_and_are_refused_beyond_it(on_gpu):
+    block = (32, 1, 1)
+    assert on_gpu((3, 1, 1), block) == ([], [{"grid": (3, 1, 1), "block": block}])
+    told, taken = on_gpu((4, 1, 1), block, 100_000, cluster=2)
+    on_gpu((8, 1, 1), block, cluster=4)
+    assert told[:2] == [("MAX_DYNAMIC_SHARED_SIZE_BYTES", 100_000), ("REQUIRED_CLUSTER_WIDTH", 2)]
+    assert taken[1]["grid"] == (4, 1, 1)
+    assert (taken[2]["grid"], taken[2]["cluster"]) == ((2, 1, 1), (4, 1, 1))  # as the driver would not hear of it
+    for given, said in (
+        (((1, 1, 1), (2048, 1, 1)), "2048 threads"), (((1, 1, 1), block, 300_000), "at most 232448 on"),
+        (((3, 1, 1), block, 0, 2), "must be a multiple of 2"),
+        (((1, 1, 1), (1024, 1, 1), 0, 1, ("too many registers",)), "255 registers for each of 1024 threads"),
+    ):  # fmt: skip
+        with pytest.raises(limits.LaunchLimitError, match=said):
+            on_gpu(*given)
+    assert len(taken) == 3

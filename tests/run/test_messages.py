@@ -1,6 +1,7 @@
 """Tasks and results: what comes back is of the type that a task names, and a copy of a file has its own helpers."""
 
 import pytest
+from msgspec import json
 
 from common.catalog import catalog, device
 from common.check import loading, run
@@ -20,7 +21,7 @@ GPU = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
     (messages.Time(**FILE, shape=SHAPE), {"timing": {"median_ms": -1.0}}, "Expected `float` > 0.0"),
 ])  # fmt: skip
 def test_a_result_that_does_not_fit_is_a_crash_told_by_task_field_and_value(task, result, says):
-    found = typed(task, {**({"status": "right"} if result else {}), **result})
+    found = typed(task, json.encode({**({"status": "right"} if result else {}), **result}))
     assert found.status == "crashed"
     assert found.message.startswith(f"{task.kind} gave no result: ")
     assert says in found.message

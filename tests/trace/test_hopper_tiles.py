@@ -17,7 +17,7 @@ from common.catalog import catalog, inputs, problems, reference
 from common.check import check, tasks
 from common.run import child
 from common.run.messages import Check
-from common.trace.hopper import mbarriers, wgmma
+from common.trace.hopper import wgmma
 from lessons.toolkit import hopper
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -172,10 +172,10 @@ ROUNDED = {  # as an H200 does
 
 
 def test_ties_are_rounded_to_even():
-    found = mbarriers.nearest_tf32(np.array([*ROUNDED], np.uint32).view(np.float32)).view(np.uint32)
+    found = reference.nearest_tf32(np.array([*ROUNDED], np.uint32).view(np.float32)).view(np.uint32)
     assert [hex(value) for value in found] == [hex(value) for value in ROUNDED.values()]
     not_numbers = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
-    assert np.isnan(mbarriers.nearest_tf32(not_numbers)).all()
+    assert np.isnan(reference.nearest_tf32(not_numbers)).all()
 
 
 COPIED = BODIES["copied"]

@@ -259,11 +259,6 @@ class Map:
         return [base[0] + n, *(np.array(window) * step[:, None] + (low + tap)[:, None])]
 
 
-def nearest_tf32(values: NDArray[Any]) -> NDArray[Any]:
-    """Float32 as the copy engine rounds to TF32: to the nearest, ties to even (seen on an H200); NaN stays NaN."""
-    return np.where(np.isnan(values), values, reference.nearest_tf32(values))
-
-
 def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: int) -> NDArray[Any]:
     storage, view = box.view.storage, box.view
     chosen = source[inside]
@@ -275,7 +270,7 @@ def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: 
         state.fault_of(lane, "read-before-write", line, view.name, text)
     storage.note(state, view, "read", chosen, np.full(len(chosen), lane), line)
     _count(state, line, "tma", box, chosen)
-    return (nearest_tf32(values) if box.given.tf32 else values).reshape(-1)
+    return (reference.nearest_tf32(values) if box.given.tf32 else values).reshape(-1)
 
 
 def _count(state: State, line: int, op: str, box: Map, where: View | Ints) -> None:

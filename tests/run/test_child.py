@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.catalog import device
-from common.run import stages
+from common.run import child
 
 LIMIT = 6.0
 
@@ -29,14 +29,14 @@ def after(monkeypatch):
 
     def after(stage, share=1.0, seconds=1000.0, gpu=False, signs=False, **more):
         clocks = Clocks(share)
-        monkeypatch.setattr(stages, "time", clocks)
+        monkeypatch.setattr(child, "time", clocks)
         monkeypatch.setattr(device, "gpu_count", lambda: int(gpu))
-        watch = stages.Watch(Path("step.py"), LIMIT, **more)
-        with stages.stage(stage):
+        watch = child.Watch(Path("step.py"), LIMIT, **more)
+        with child.stage(stage):
             while clocks.now < seconds:
-                clocks.now += stages.TICK_SECONDS
+                clocks.now += child.TICK_SECONDS
                 if signs:
-                    stages.advance()
+                    child.advance()
                 if result := watch.tick():
                     return result, clocks.now
         return None, clocks.now
