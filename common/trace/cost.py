@@ -281,22 +281,6 @@ def loads_per_fma(found: Traced) -> dict[str, float]:
     return {space: round(by_space[space]["loads"], 4) for space in ("global", "shared", "constant") if by_space}
 
 
-def traffic(found: Traced) -> dict[str, dict[str, float]]:
-    """By kernel, the memory figures of a resource card, those that there are."""
-    figures: dict[str, dict[str, float]] = {}
-    for kernel in found.kernels:
-        total, own = kernel.totals, figures.setdefault(kernel.name, {})
-        if requests := total["load_requests"]:
-            own["sectors_per_request"] = round(total["load_sectors"] / requests, 3)
-        turns = total["shared_load_wavefronts"] + total["shared_store_wavefronts"]
-        if ideal := turns - total["shared_conflicts"]:
-            own["conflicts"] = round(turns / ideal, 3)
-        if kernel.fma:
-            moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global") if a.op != "atomic")
-            own["bytes_per_fma"] = round(moved / kernel.fma, 4)
-    return figures
-
-
 def worst(found: Traced) -> dict[str, float]:
     """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most."""
     accesses = [access for kernel in found.kernels for access in kernel.accesses]

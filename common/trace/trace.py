@@ -9,7 +9,6 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -18,7 +17,7 @@ import numpy as np
 
 from common.catalog import catalog, device, inputs, limits
 from common.catalog.catalog import Step
-from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
+from common.catalog.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder, parse_shape
 from common.explain.faults import Fault
 from common.machine_code import capture
 from common.machine_code.capture import BoundStep, HostArray, order_of, replaced
@@ -307,15 +306,6 @@ def results(tasks: list[messages.Trace]) -> Iterator[Traced]:
             message = str(result.message).removeprefix(f"{task_.step}: ")  # a kernel may be named as its step
             raise TraceError(f"{task_.step}: {message}")
         yield result.trace
-
-
-def reduced(problem: Problem) -> Problem:
-    """The problem with at most four images, and matrices of at most a few blocks, their remainders kept."""
-    if isinstance(problem, Gemm):
-        small = {key: 384 + value % 128 if value > 512 else value for key, value in problem.shape().items()}
-        return replace(problem, **small)
-    assert isinstance(problem, Conv2d | Convolution)
-    return replace(problem, N=min(problem.N, 4))
 
 
 def launch_of(

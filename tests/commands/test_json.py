@@ -16,7 +16,7 @@ OF_A_FAULT = "array block code count kind line look_at met thread what"
 OF_A_HOT_LOOP = "as_single_loads floats_per_fma fma_per_shared_load lines mix multiply_adds total useful what widths"
 OF_A_CARD = (
     "architecture block dynamic_shared_bytes grid hot instructions kernel occupancy registers shared_bytes "
-    "spill_bytes stack_bytes threads traffic"
+    "spill_bytes stack_bytes threads"
 )
 OF_A_TRACED_KERNEL = (
     "accesses block blocks branches events faults file first_block fma fma_lines grid launches name notes per_fma "
