@@ -56,7 +56,7 @@ _OF_SPAN = ("stage", "state", "start", "end", "line")
 
 def problem(step: Step) -> Problem:
     """The shape of a step's kept trace. Of hgemm the sum is long enough to fill each stage of a pipeline again."""
-    usual = trace.SHAPES[step.ladder][0]
+    usual = problems.TRACED[step.ladder][0]
     return Hgemm(usual.M, usual.N, 2 * usual.K) if isinstance(usual, Hgemm) else usual
 
 

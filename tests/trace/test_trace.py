@@ -14,7 +14,7 @@ from small_kernels import BODIES, HEAD, kinds, traced
 
 from common import cli
 from common.catalog import catalog, inputs, limits, reference
-from common.catalog.problems import RAGGED, Conv2d, Gemm
+from common.catalog.problems import RAGGED, TRACED, Conv2d, Gemm
 from common.records import records
 from common.records.records import Record
 from common.report import traces
@@ -53,7 +53,7 @@ def test_one_block_computes_its_part_of_the_output():
 @pytest.mark.parametrize("name", ["gemm_rectangular_tiles", "conv2d_unroll_gemm"])
 def test_a_kernel_whose_output_the_next_one_needs_runs_whole(name):
     step = catalog.find(name)
-    problem = trace.SHAPES[step.ladder][0]
+    problem = TRACED[step.ladder][0]
     found = traced(step.path, problem, every=False)
     assert [kernel.blocks for kernel in found.kernels] == [1, 1]
     assert found.faults == []
@@ -330,7 +330,7 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
     monkeypatch.setattr(isolate, "watched", watched)
     monkeypatch.setattr(traces.device, "require_gpu", lambda what: None)
     monkeypatch.setattr(tools.shutil, "which", lambda name: "/usr/bin/" + name)
-    monkeypatch.setattr(trace, "SHAPES", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
+    monkeypatch.setattr(trace, "TRACED", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
     record = Record(tmp_path / "nvidia-test.json", replace(shipped().data, agreement={}))
     pairs = [(catalog.find(step), at) for step, _ in CASES for at in trace.shapes(catalog.find(step))]
     record.start_run()
