@@ -19,7 +19,7 @@ OF_A_CARD = (
     "spill_bytes stack_bytes threads"
 )
 OF_A_TRACED_KERNEL = (
-    "accesses block blocks branches events faults file first_block fma fma_lines grid launches name notes per_fma "
+    "accesses block blocks branches faults file first_block fma fma_lines grid launches name notes per_fma "
     "pipeline printed prints totals under_way"
 )
 OF_AN_ACCESS = (
