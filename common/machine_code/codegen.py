@@ -76,8 +76,25 @@ class MachineCode:
 def launches(module: ModuleType, problem: Problem, candidates: bool = False) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order; then, of a step that picks
     one by measuring, those of all ``candidates(problem)``, by ``bind(candidate, weights, problem)(x, y)``."""
+    import numba
+    from numba import cuda, types
+
+    seen: list[Launch] = []
+
+    def type_of(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
+        return numba.typeof(value)  # of a tensor map, too: its bytes
+
+    def record(launched: Any, *args: Any) -> None:
+        kernel, shared = launched.dispatcher, launched.sharedmem
+        signature, cluster = types.void(*map(type_of, args)), limits.cluster_of(capture.bounds(kernel))
+        called = launched.griddim, launched.blockdim, signature, shared, cluster
+        seen.append(Launch(kernel.py_func.__name__, kernel, *called))
+
     x, weight, y = host_arrays(problem)
-    with _recording() as seen:
+    arrays = replaced(cuda, **capture.arrays(allocate))
+    with capture.no_device(card=cuda.get_current_device), capture.launches(record), arrays:
         BoundStep(module, problem).run(x, weight, y)
         if candidates and hasattr(module, "candidates") and hasattr(module, "bind"):
             for candidate in module.candidates(problem):
@@ -103,34 +120,6 @@ def distinct(found: list[Launch]) -> list[Launch]:
     for launch in found:
         seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
     return list(seen.values())
-
-
-@contextmanager
-def _recording() -> Iterator[list[Launch]]:
-    """Launches are recorded, in the list that it gives, and not made; device arrays are host arrays."""
-    import numba
-    from numba import cuda, types
-    from numba.cuda import dispatcher
-
-    seen: list[Launch] = []
-
-    def type_of(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
-        return numba.typeof(value)  # of a tensor map, too: its bytes
-
-    def record(self: Any, *args: Any) -> None:
-        kernel, signature = self.dispatcher, types.void(*map(type_of, args))
-        grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
-        cluster = limits.cluster_of(capture.bounds(kernel))
-        seen.append(Launch(kernel.py_func.__name__, kernel, grid, block, signature, self.sharedmem, cluster))
-
-    with (
-        replaced(dispatcher._LaunchConfiguration, __init__=capture.configure),
-        capture.launches(record),
-        replaced(cuda, **capture.arrays(allocate), **limits.STREAMS, synchronize=lambda: None),
-    ):
-        yield seen
 
 
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
