@@ -60,19 +60,6 @@ class Launch:
         return math.prod(self.block)
 
 
-@dataclass(frozen=True)
-class MachineCode:
-    """What the assembler made of one kernel for one architecture. Byte counts are per thread but for shared."""
-
-    kernel: str
-    architecture: str
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    shared_bytes: int
-    listing: summaries.Listing
-
-
 def launches(module: ModuleType, problem: Problem, candidates: bool = False) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order; then, of a step that picks
     one by measuring, those of all ``candidates(problem)``, by ``bind(candidate, weights, problem)(x, y)``."""
@@ -162,7 +149,9 @@ def float64_arithmetic(text: str) -> list[str]:
     return [line.strip() for line in re.findall(rf"^\s*(?:@\S+\s+)?(?:{names})\S*\.f64\b.*$", text, re.MULTILINE)]
 
 
-def machine_code(launch: Launch, architecture: str, text: str, disassembled: bool = True) -> MachineCode:
+def machine_code(
+    launch: Launch, architecture: str, text: str, disassembled: bool = True
+) -> tuple[summaries.Kernel, summaries.Listing]:
     """Assemble one launch's kernel from its PTX; read its instructions, which takes a second, if ``disassembled``.
     Raises ToolMissingError without ptxas and nvdisasm, RegistersError, RuntimeError with what the assembler says."""
     name, most = launch.name, launch.kernel.targetoptions.get("max_registers")
@@ -171,16 +160,18 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text, encoding="utf-8")
         report = _run(name, "ptxas", "-v", *options, str(source), "-o", str(cubin))
-        listing = _run(name, "nvdisasm", "-c", "-g", str(cubin)) if disassembled else ""
+        listing = summaries.parse(_run(name, "nvdisasm", "-c", "-g", str(cubin)) if disassembled else "")
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
         return int(found[1]) if found else 0
 
-    registers, stack = figure(r"Used (\d+) registers"), figure(r"(\d+) bytes stack frame")
-    spilled = figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads")
-    shared = figure(r"(\d+) bytes smem")
-    return MachineCode(name, architecture, registers, stack, spilled, shared, summaries.parse(listing))
+    return summaries.Kernel(
+        kernel=name, architecture=architecture, registers=figure(r"Used (\d+) registers"),
+        stack_bytes=figure(r"(\d+) bytes stack frame"), shared_bytes=figure(r"(\d+) bytes smem"),
+        spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
+        instructions=summaries.names(listing.instructions), hot=summaries.Hot.of(listing),
+    ), listing  # fmt: skip
 
 
 @contextmanager
