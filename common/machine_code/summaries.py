@@ -20,37 +20,16 @@ from urllib.parse import unquote
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from common.catalog import catalog, limits
+from common.catalog import catalog, limits, store
 from common.catalog.store import Count, Extent, Name
 
 if TYPE_CHECKING:
     from common.machine_code import codegen
 
 MULTIPLY_LOOP = "multiply loop"
-# What an instruction is for. FFMA multiplies and adds; a float64 accumulator shows as DADD, as its product is still
-# float32. HMMA and IMMA do so for a whole warp, on tensor cores, HGMMA, IGMMA and QGMMA for four.
-_MEMBERS = {
-    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA IMMA IGMMA QGMMA IDP",
-    "shared load": "LDS LDSM",
-    "global load": "LDG LD LDGSTS UTMALDG",  # the last two copy from global to shared memory without a register
-    "local load": "LDL",
-    "constant load": "LDC ULDC LDCU",
-    "store": "STG STS STL ST RED REDG ATOM ATOMG ATOMS UTMASTG",
-    # MOV too: the assembler writes a move as IMAD.MOV at will
-    "integer and address": (
-        "IADD IADD2 IADD3 IADD32I IMAD IMUL IMUL32I ISCADD LEA LOP LOP3 LOP32I SHF SHL SHR ISETP ICMP IMNMX IABS FLO "
-        "BMSK BREV POPC SGXT PRMT VIADD VIADDMNMX VIMNMX VIMNMX3 MOV MOV32I SEL PLOP3 PSETP P2R R2P P2UR R2UR S2R "
-        "S2UR CS2R CS2UR LEPC UR2UP"
-    ),
-    "float": "FADD FADD2 FADD32I FMUL FMUL2 FMUL32I FSETP FSEL FMNMX FCHK",  # but for multiply-adds
-    "control": (
-        "BRA BRX BRXU JMP JMX CALL RET EXIT KILL BREAK BSSY BSYNC BMOV BAR UBAR WARPSYNC YIELD NANOSLEEP DEPBAR "
-        "LDGDEPBAR MEMBAR ERRBAR FENCE CCTL ACQBULK PREEXIT SYNCS WARPGROUP USETMAXREG UTMACMDFLUSH UCGABAR_ARV "
-        "UCGABAR_WAIT CGAERRBAR ELECT"
-    ),
-}
+_MEMBERS: dict[str, list[str]] = store.read_toml(Path(__file__).with_name("instructions.toml"))
 CLASSES = (*_MEMBERS, "other")
-_CLASS = {name: what for what, names in _MEMBERS.items() for name in names.split()}
+_CLASS = {name: what for what, names in _MEMBERS.items() for name in names}
 
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _TARGET = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
