@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 from rich.text import Text
 
 from common.catalog import cache, catalog, device, problems, sources, store
@@ -51,7 +51,6 @@ shared memory how many lanes are served together, and wavefronts; ``faults``: li
 """
 _OF_KERNEL = ("grid", "block", "blocks", "fma", "fma_lines")
 _OF_ACCESS = ("line", "space", "op", "array", "bits", "accesses", "requests", "moved", "ideal")
-_OF_SPAN = ("stage", "state", "start", "end", "line")
 
 
 def problem(step: Step) -> Problem:
@@ -77,7 +76,7 @@ def of(found: Traced, at: Problem | str) -> Kept:
                 for one in accesses
             ],
             "faults": [{"line": fault.line, "text": fault_sentence(fault)} for fault in kernel.faults],
-            "pipeline": [[getattr(span, key) for key in _OF_SPAN] for span in kernel.pipeline if span.start < TICKS],
+            "pipeline": [list(astuple(span)) for span in kernel.pipeline if span.start < TICKS],
         })  # fmt: skip
     return {"shape": str(at), "kernels": kernels, "main": found.kernels.index(found.main)}
 
