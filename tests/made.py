@@ -28,9 +28,9 @@ def of_now(name):
 
 def kernel(name, what="multiply loop", loop=None, **fields):
     """A kernel with this hot loop."""
-    known = {"architecture": "9.0", "registers": 32, "stack_bytes": 0, "shared_bytes": 0, "instructions": {}}
+    known = {"architecture": "9.0", "registers": 32, "hot": Hot(what=what, instructions=loop or {})}
     known["occupancy"] = limits.Occupancy(blocks=1, warps=1, max_warps=64, fraction=1 / 64, limited_by=["blocks"])
-    return Kernel(**{**known, "kernel": name, "loop": loop or {}, "hot": Hot(what=what), **fields})
+    return Kernel(**{**known, "kernel": name, **fields})
 
 
 def code(**steps):
@@ -49,11 +49,20 @@ def disassembly(cc):
     return summaries.parse(file.read_text(encoding="utf-8"))
 
 
+LAUNCH = codegen.Launch("gemm_coarsened", None, (128, 128, 1), (32, 4, 1), None)
+
+
+def assembled(cc, **changes):
+    """That kernel, and its listing."""
+    listing = disassembly(cc)
+    code = {"registers": 66, "shared_bytes": 8192, "hot": Hot.of(listing), **changes}
+    return Kernel(kernel="gemm_coarsened", architecture=cc, **code), listing
+
+
 def kernel_card(cc="9.0", **changes):
     """What inspect shows of that kernel, launched as gemm_coarsened is."""
-    launch = codegen.Launch("gemm_coarsened", None, (128, 128, 1), (32, 4, 1), None)
-    code = codegen.MachineCode("gemm_coarsened", cc, 66, 0, 0, 8192, disassembly(cc))
-    return {**summaries.summary(launch, code), **changes}
+    code, listing = assembled(cc, **changes)
+    return code.inspected(LAUNCH, listing)
 
 
 def unpacked(runs):

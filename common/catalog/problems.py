@@ -251,9 +251,10 @@ def _told(table: str, ladder: str) -> Any:
 
 
 FIRST: dict[str, Problem] = {ladder: parse_shape(ladder, _told("first", ladder)) for ladder in LADDERS}
-RAGGED: dict[str, tuple[Problem, ...]] = {
-    ladder: tuple(parse_shape(ladder, shape) for shape in _told("ragged", ladder)) for ladder in LADDERS
-}
+RAGGED, TRACED = (
+    {ladder: tuple(parse_shape(ladder, shape) for shape in _told(table, ladder)) for ladder in LADDERS}
+    for table in ("ragged", "traced")
+)
 EXERCISED: dict[str, tuple[str, ...]] = {ladder: tuple(_told("exercises", ladder)) for ladder in LADDERS}
 
 # The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.

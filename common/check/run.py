@@ -21,14 +21,11 @@ from common.catalog.problems import Problem
 from common.check import loading, plan
 from common.run import isolate, messages
 from common.run.messages import Check, Compile, Outcome, Rival, Show, StepResult, at
-from common.trace import cost, trace
-from common.trace.messages import Trace
 
 Answered = TypeVar("Answered")
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
-TRACE_SECONDS = 60.0
 EXPLAIN_SECONDS = 20.0  # for a trace that may name the line of what is wrong on a GPU
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 MOST_PROCESSES = 4  # for a step's traces: each translates the kernels anew
@@ -336,20 +333,12 @@ def summaries(
 ) -> Iterator[Outcome]:
     """``cards``: a summary of every kernel of each (step, preset), or of ``file`` in its place, without a GPU. With
     ``show`` each has the ``text`` of that; PTX comes alone."""
-    tasks: list[list[Any]] = []
+    tasks = []
     for step, preset in pairs:
-        problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
-        tasks.append([messages.Summarise(**at(step, problem, file), architecture=target, show=show)])
-        if not show:
-            tasks.append([Trace(**at(step, trace.reduced(problem), file), seconds=TRACE_SECONDS)])
+        place, target = at(step, problems.preset(preset), file), catalog.targets(step.requires, [architecture])[0]
+        tasks.append([messages.Summarise(**place, architecture=target, show=show)])
     results = isolate.run_groups(tasks, True, COMPILE_SECONDS, device.workers())
-    for step, preset in pairs:
-        _, result = next(results)
-        if not show:
-            traced = next(results)[1].trace
-            figures = cost.traffic(traced) if traced is not None else {}
-            for one in result.cards:
-                one["traffic"] = figures.get(one["kernel"], {})
+    for (step, preset), (_, result) in zip(pairs, results, strict=False):
         yield Outcome.of(step, problems.preset(preset), preset, result)
 
 

@@ -23,9 +23,9 @@ from common.catalog import catalog, device, limits, problems, sources
 from common.check import check, fullsize, loading, plan
 from common.explain import errors, faults
 from common.explain.faults import Fault
-from common.machine_code import capture, codegen, summaries
+from common.machine_code import capture, codegen
 from common.machine_code.capture import replaced
-from common.machine_code.summaries import Summary
+from common.machine_code.summaries import Kernel
 from common.run import child, messages
 from common.run.messages import Finding, Result, StepResult
 from common.trace import trace
@@ -168,23 +168,28 @@ def compile_task(task: messages.Compile) -> StepResult:
     """Compile every kernel of a file for the named architectures; count machine instructions where asked. A launch
     beyond the limits of an architecture raises LaunchLimitError."""
     path, shapes = Path(task.path), {"": task.shape, **task.others}
-    found: dict[str, list[Summary]] = {name: [] for name in shapes}
-    told: list[object] = []  # of each launch
+    found: dict[str, list[Kernel]] = {name: [] for name in shapes}
+    told, wide = list[object](), False  # of each launch; does one compute in float64
     for architectures in loading.by_card(path, task.architectures):
         with on_card(architectures[0]):
             known = _shipped(task)  # before the file, which may change what it imports
-            module, built = loading.load(task), dict[object, Any]()
+            module, built = loading.load(task), dict[object, _Built]()
             for name, shape in shapes.items():
                 found[name] += _kernels(task, module, shape, architectures, built, told, known)
+            texts = (text for one in built.values() for text, *_ in one.values())
+            wide = wide or any(map(codegen.float64_arithmetic, texts))
     for entries in found.values():
-        entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
+        entries.sort(key=lambda entry: task.architectures.index(entry.architecture))
     first, now = found.pop(""), sources.provenance(path)
     return StepResult(
         status="right", kernels=first, source=now.source, helpers=now.helpers or {},
         other_presets={preset: entries for preset, entries in found.items() if entries != first},
         digest=hashlib.sha256(json.dumps(told).encode()).hexdigest() if task.machine_code else None,
-        faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
+        faults=[faults.of_float64(path)] if wide else (),
     )  # fmt: skip
+
+
+_Built = dict[str, tuple[str, Kernel, str]]  # for each architecture: PTX, machine code and its digest
 
 
 def _shipped(task: messages.Compile) -> list[codegen.Launch]:
@@ -197,13 +202,12 @@ def _shipped(task: messages.Compile) -> list[codegen.Launch]:
 
 
 def _kernels(
-    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: dict[object, Any],
+    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: dict[object, _Built],
     told: list[object], known: list[codegen.Launch],
-) -> list[Summary]:  # fmt: skip
+) -> list[Kernel]:  # fmt: skip
     """What the kernels that a module starts for a shape compile to, but for launches that are ``known``; what
-    ``built`` has is not compiled again: by kernel and argument types, for each architecture the PTX text and the
-    machine code, if that was asked for."""
-    entries: dict[object, Summary] = {}
+    ``built`` has, by kernel and argument types, is not compiled again."""
+    entries: dict[object, Kernel] = {}
     for launch in codegen.launches(module, problems.from_shape(task.ladder, shape)):
         kernel, dynamic = (id(launch.kernel), str(launch.signature)), launch.dynamic_shared_bytes
         for name in architectures:
@@ -212,24 +216,23 @@ def _kernels(
             continue
         if kernel not in built:
             texts = codegen.ptx(launch, architectures, task.machine_code)
-            built[kernel] = {name: (text, _assembled(task, launch, name, text)) for name, text in texts.items()}
-        for name, (text, code) in built[kernel].items():
+            built[kernel] = {name: (text, *_assembled(task, launch, name, text)) for name, text in texts.items()}
+        for name, (text, code, digest) in built[kernel].items():
             limits.require_shared(codegen.shared_arrays(text), dynamic, name.removesuffix("a"))
-            digest = code and code.listing.digest
             told.append([shape, name, digest, launch.grid, launch.block, dynamic, launch.cluster])
-            if (kernel, name) in entries:
-                continue
-            entry = {"kernel": launch.name, "architecture": name, "float64": codegen.float64_arithmetic(text)}
-            if code is not None:
+            if (kernel, name) not in entries:
                 limits.require_registers(launch.block, code.registers)
-                entry |= summaries.recorded(launch, code)
-            entries[kernel, name] = entry
+                entries[kernel, name] = code.launched(launch) if code.hot else code
     return list(entries.values())
 
 
-def _assembled(task: messages.Compile, launch: codegen.Launch, name: str, text: str) -> Any:
-    with contextlib.suppress(codegen.ToolMissingError) if task.lenient else contextlib.nullcontext():
-        return codegen.machine_code(launch, name, text) if task.machine_code else None
+def _assembled(task: messages.Compile, launch: codegen.Launch, name: str, text: str) -> tuple[Kernel, str]:
+    """The machine code, if that was asked for, and its digest."""
+    if task.machine_code:
+        with contextlib.suppress(codegen.ToolMissingError) if task.lenient else contextlib.nullcontext():
+            code, listing = codegen.machine_code(launch, name, text)
+            return code, listing.digest
+    return Kernel(kernel=launch.name, architecture=name), ""
 
 
 def summarise_task(task: messages.Summarise) -> StepResult:
@@ -243,14 +246,13 @@ def summarise_task(task: messages.Summarise) -> StepResult:
         text = codegen.ptx(launch, [architecture], lines=task.show != "ptx")[architecture]
         if task.show == "ptx":
             text = codegen.readable(text, launch)
-            found.append({"kernel": launch.name, "architecture": architecture, "text": text})
+            found.append(Kernel(kernel=launch.name, architecture=architecture, text=text))
             continue
         try:
-            code = codegen.machine_code(launch, architecture, text)
+            code, listing = codegen.machine_code(launch, architecture, text)
         except codegen.ToolMissingError as error:
             return StepResult(status="unusable", message=str(error))
-        shown = {"text": summaries.whole(code)} if task.show == "sass" else {}
-        found.append(summaries.summary(launch, code) | shown)
+        found.append(code.inspected(launch, listing, task.show == "sass"))
     return StepResult(status="right", cards=found)
 
 

@@ -131,12 +131,13 @@ def inspect(options: argparse.Namespace) -> int:
         others += [(f"{step.name} by {successor.PACKAGE}", card) for card in cards]
     if options.json:
         results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
+        for one, o in zip(results, outcomes, strict=True):
+            one |= {"cards": [card.told() for card in o.cards]} if o.cards else {}
         console.print_json({"architecture": architecture, "results": results})
     elif options.show:
         for name, card in found:
-            text = card["text"]
             print(f"// {traces.title(name, card)}, compute capability {architecture}")
-            print(text if isinstance(text, str) else "\n".join(traces.whole(text)))
+            print(card.text if isinstance(card.text, str) else "\n".join(traces.whole(card.text)))
     elif both := found + others:
         console.say().print(traces.side_by_side(both), *(traces.by_line(*one) for one in others or found))
     for outcome in outcomes:

@@ -32,7 +32,7 @@ def trace_steps(options: argparse.Namespace) -> int:
     kept, alone = traces.KEPT * bool(options.html), len(steps) == 1  # two are compared at one shape
     tasks = []
     for step in steps:
-        usual = trace.shapes(step) if alone else trace.SHAPES[step.ladder]
+        usual = trace.shapes(step) if alone else problems.TRACED[step.ladder]
         tasks.append(trace.task(step, shape or usual[0], options.file, block=block, kept=kept))
     found = dict(zip(steps, console.progress("trace", trace.results(tasks), steps), strict=True))
     if options.html is not None:

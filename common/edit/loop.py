@@ -22,7 +22,7 @@ from common.check import plan, run
 from common.edit import history
 from common.explain.faults import CAUSES, Fault, cut
 from common.machine_code import summaries
-from common.machine_code.summaries import HotLoop, Kernel
+from common.machine_code.summaries import Kernel
 from common.records import records
 from common.report import figures
 from common.run import isolate
@@ -284,7 +284,7 @@ def _checked(outcomes: list[Outcome]) -> str:
 
 def _kernel(one: StepResult) -> Kernel | None:
     """The main one of a compiled result's assembled kernels, if any."""
-    return summaries.main_compiled(store.convert(kernel, Kernel) for kernel in one.kernels if "hot" in kernel)
+    return summaries.main_compiled(kernel for kernel in one.kernels if kernel.hot)
 
 
 def _machine_code(outcomes: list[Outcome]) -> str:
@@ -293,7 +293,7 @@ def _machine_code(outcomes: list[Outcome]) -> str:
     if not (kernel := _kernel(one)):
         return ""
     shipped = records.main_kernel(records.load_code(), one.step.name)
-    mine, other = (summaries.shown(HotLoop.recorded(each).per_multiply_add() or 0.0) if each else ""
+    mine, other = (summaries.shown(each.hot.per_multiply_add() or 0.0) if each and each.hot else ""
                    for each in (kernel, shipped))  # fmt: skip
     beside = f"; the shipped version {other}" if other else ""
     return f"{mine} instructions per multiply-add, {kernel.registers} registers on {one.preset}{beside}"

@@ -21,8 +21,7 @@ from common.catalog.problems import Problem
 from common.check import loading
 from common.explain.faults import cut
 from common.machine_code import codegen
-from common.machine_code.codegen import MachineCode
-from common.machine_code.summaries import HotLoop
+from common.machine_code.summaries import Hot, Kernel
 from common.run.messages import Finding, Result, Status, Task
 from common.trace import cost as figures
 from common.trace.messages import Traced
@@ -156,7 +155,7 @@ def compiled(
         wide += _float64(text, module)
         if names:
             loops = bool({"per_fma", "shared_per_fma"} & {*names})
-            code = codegen.machine_code(launch, architecture, text, loops)
+            code, _ = codegen.machine_code(launch, architecture, text, loops)
             stack.append(code.stack_bytes)
             each = working if "fma.rn.f32" in text else others
             each.append(_of_launch(launch, text, code, problem))
@@ -179,9 +178,9 @@ def _float64(text: str, module: ModuleType) -> Counter[int]:
     return counts
 
 
-def _of_launch(launch: codegen.Launch, text: str, code: MachineCode, problem: Problem) -> dict[str, float]:
+def _of_launch(launch: codegen.Launch, text: str, code: Kernel, problem: Problem) -> dict[str, float]:
     """The figures of one launch; those of a multiply loop are 0 without one."""
-    loop, block, grid = HotLoop.of(code), launch.threads, int(np.prod(launch.grid))
+    loop, block, grid = code.hot or Hot(), launch.threads, int(np.prod(launch.grid))
     shared = code.shared_bytes + launch.dynamic_shared_bytes
     maps = problem.K if isinstance(problem, problems.Conv2d) else 1  # a thread may compute its pixel of every map
     return {

@@ -171,9 +171,10 @@ def bounds(kernel: Any) -> tuple[int, ...]:
 
 
 @contextmanager
-def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator["Device"]:
+def no_device(multiprocessors: int = MULTIPROCESSORS, card: Callable[[], Any] | None = None) -> Iterator["Device"]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU, but for arrays and
-    launches. Gives the card, an H200 that nobody has. :mod:`common.catalog.limits` refuses launches."""
+    launches. Gives the device, an H200 that nobody has; ``card``: in place of it, what a step finds as its card.
+    :mod:`common.catalog.limits` refuses launches."""
     from numba import cuda
     from numba.cuda import dispatcher
 
@@ -188,7 +189,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator["Device"]:
     def unconfigured(self: Any, *_: Any, **named: Any) -> None:
         limits.require_kernel(self.py_func.__name__, bool(self.targetoptions.get("device")), None, named)
 
-    card = Device(multiprocessors)
+    own = Device(multiprocessors)
     with (
         replaced(
             dispatcher.CUDADispatcher, __getitem__=configured, configure=by_name, __call__=unconfigured,
@@ -198,11 +199,11 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator["Device"]:
         replaced(dispatcher.ForAll, _compute_thread_per_block=lambda self, _: self.thread_per_block or 128),
         replaced(
             cuda, synchronize=lambda: None, close=lambda: None, is_available=lambda: True,
-            pinned=lambda *_: nullcontext(), defer_cleanup=nullcontext, get_current_device=lambda: card,
-            current_context=lambda *_: card, select_device=lambda *_: card, **limits.STREAMS,
+            pinned=lambda *_: nullcontext(), defer_cleanup=nullcontext, get_current_device=card or (lambda: own),
+            current_context=lambda *_: own, select_device=lambda *_: own, **limits.STREAMS,
         ),
     ):  # fmt: skip
-        yield card
+        yield own
 
 
 MemoryInfo = namedtuple("MemoryInfo", "free total")  # in bytes

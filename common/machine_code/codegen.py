@@ -60,24 +60,28 @@ class Launch:
         return math.prod(self.block)
 
 
-@dataclass(frozen=True)
-class MachineCode:
-    """What the assembler made of one kernel for one architecture. Byte counts are per thread but for shared."""
-
-    kernel: str
-    architecture: str
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    shared_bytes: int
-    listing: summaries.Listing
-
-
 def launches(module: ModuleType, problem: Problem, candidates: bool = False) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order; then, of a step that picks
     one by measuring, those of all ``candidates(problem)``, by ``bind(candidate, weights, problem)(x, y)``."""
+    import numba
+    from numba import cuda, types
+
+    seen: list[Launch] = []
+
+    def type_of(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
+        return numba.typeof(value)  # of a tensor map, too: its bytes
+
+    def record(launched: Any, *args: Any) -> None:
+        kernel, shared = launched.dispatcher, launched.sharedmem
+        signature, cluster = types.void(*map(type_of, args)), limits.cluster_of(capture.bounds(kernel))
+        called = launched.griddim, launched.blockdim, signature, shared, cluster
+        seen.append(Launch(kernel.py_func.__name__, kernel, *called))
+
     x, weight, y = host_arrays(problem)
-    with _recording() as seen:
+    arrays = replaced(cuda, **capture.arrays(allocate))
+    with capture.no_device(card=cuda.get_current_device), capture.launches(record), arrays:
         BoundStep(module, problem).run(x, weight, y)
         if candidates and hasattr(module, "candidates") and hasattr(module, "bind"):
             for candidate in module.candidates(problem):
@@ -103,34 +107,6 @@ def distinct(found: list[Launch]) -> list[Launch]:
     for launch in found:
         seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
     return list(seen.values())
-
-
-@contextmanager
-def _recording() -> Iterator[list[Launch]]:
-    """Launches are recorded, in the list that it gives, and not made; device arrays are host arrays."""
-    import numba
-    from numba import cuda, types
-    from numba.cuda import dispatcher
-
-    seen: list[Launch] = []
-
-    def type_of(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
-        return numba.typeof(value)  # of a tensor map, too: its bytes
-
-    def record(self: Any, *args: Any) -> None:
-        kernel, signature = self.dispatcher, types.void(*map(type_of, args))
-        grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
-        cluster = limits.cluster_of(capture.bounds(kernel))
-        seen.append(Launch(kernel.py_func.__name__, kernel, grid, block, signature, self.sharedmem, cluster))
-
-    with (
-        replaced(dispatcher._LaunchConfiguration, __init__=capture.configure),
-        capture.launches(record),
-        replaced(cuda, **capture.arrays(allocate), **limits.STREAMS, synchronize=lambda: None),
-    ):
-        yield seen
 
 
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
@@ -173,7 +149,9 @@ def float64_arithmetic(text: str) -> list[str]:
     return [line.strip() for line in re.findall(rf"^\s*(?:@\S+\s+)?(?:{names})\S*\.f64\b.*$", text, re.MULTILINE)]
 
 
-def machine_code(launch: Launch, architecture: str, text: str, disassembled: bool = True) -> MachineCode:
+def machine_code(
+    launch: Launch, architecture: str, text: str, disassembled: bool = True
+) -> tuple[summaries.Kernel, summaries.Listing]:
     """Assemble one launch's kernel from its PTX; read its instructions, which takes a second, if ``disassembled``.
     Raises ToolMissingError without ptxas and nvdisasm, RegistersError, RuntimeError with what the assembler says."""
     name, most = launch.name, launch.kernel.targetoptions.get("max_registers")
@@ -182,16 +160,18 @@ def machine_code(launch: Launch, architecture: str, text: str, disassembled: boo
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text, encoding="utf-8")
         report = _run(name, "ptxas", "-v", *options, str(source), "-o", str(cubin))
-        listing = _run(name, "nvdisasm", "-c", "-g", str(cubin)) if disassembled else ""
+        listing = summaries.parse(_run(name, "nvdisasm", "-c", "-g", str(cubin)) if disassembled else "")
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
         return int(found[1]) if found else 0
 
-    registers, stack = figure(r"Used (\d+) registers"), figure(r"(\d+) bytes stack frame")
-    spilled = figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads")
-    shared = figure(r"(\d+) bytes smem")
-    return MachineCode(name, architecture, registers, stack, spilled, shared, summaries.parse(listing))
+    return summaries.Kernel(
+        kernel=name, architecture=architecture, registers=figure(r"Used (\d+) registers"),
+        stack_bytes=figure(r"(\d+) bytes stack frame"), shared_bytes=figure(r"(\d+) bytes smem"),
+        spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
+        instructions=summaries.names(listing.instructions), hot=summaries.Hot.of(listing),
+    ), listing  # fmt: skip
 
 
 @contextmanager

@@ -18,10 +18,10 @@ import numpy as np
 
 from common.catalog import catalog, device, problems, store
 from common.catalog.catalog import Step
-from common.machine_code import capture, codegen, summaries
+from common.machine_code import capture, codegen
 from common.machine_code.capture import replaced
-from common.machine_code.codegen import Launch, MachineCode
-from common.machine_code.summaries import Summary
+from common.machine_code.codegen import Launch
+from common.machine_code.summaries import Kernel, Listing
 
 PACKAGE = "numba-cuda-mlir"
 ARCHITECTURE, _CC = "9.0", (9, 0)
@@ -39,7 +39,7 @@ class Compiled(msgspec.Struct, kw_only=True, omit_defaults=True):
     of all kernels: by numba-cuda, then by this compiler, in one process that has compiled others."""
 
     preset: str
-    kernels: list[summaries.Kernel] = []
+    kernels: list[Kernel] = []
     seconds: list[float] = []
     reason: str = ""
 
@@ -70,9 +70,7 @@ def save(steps: Iterable[Step], folder: Path) -> Record:
         try:
             assembled = _assembled(step, one.preset, None)
             one.seconds = [_seconds_by_numba(step, one.preset), sum(seconds for *_, seconds in assembled)]
-            kernels = [summaries.recorded(launch, code) for launch, code, _ in assembled]
-            by_name = {kernel["kernel"]: msgspec.convert(kernel, summaries.Kernel) for kernel in kernels}
-            one.kernels = list(by_name.values())
+            one.kernels = list({code.kernel: code.launched(launch) for launch, (code, _), _ in assembled}.values())
         except CompilerError as error:
             one.reason = str(error)
     made = Record(compiler=f"{PACKAGE} {version()}", steps=found)
@@ -87,9 +85,9 @@ def version() -> str:
     return metadata.version(PACKAGE)
 
 
-def compiled(step: Step, preset: str, file: Path | None = None) -> list[Summary]:
-    """A summary of each kernel that the step launches. Raises CompilerError, codegen.ToolMissingError."""
-    return [summaries.summary(launch, code) for launch, code, _ in _assembled(step, preset, file)]
+def compiled(step: Step, preset: str, file: Path | None = None) -> list[Kernel]:
+    """Each kernel that the step launches, inspected. Raises CompilerError, codegen.ToolMissingError."""
+    return [code.inspected(launch, listing) for launch, (code, listing), _ in _assembled(step, preset, file)]
 
 
 def _seconds_by_numba(step: Step, preset: str) -> float:
@@ -100,14 +98,14 @@ def _seconds_by_numba(step: Step, preset: str) -> float:
     return time.perf_counter() - began
 
 
-def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch, MachineCode, float]]:
+def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch, tuple[Kernel, Listing], float]]:
     """The kernels of a step, and the seconds that each takes to PTX."""
     version()
     from numba_cuda_mlir import cuda, tools
     from numba_cuda_mlir.descriptor import MLIRDispatcher
     from numba_cuda_mlir.numba_cuda.typing.typeof import typeof
 
-    found: dict[tuple[Any, ...], tuple[Launch, MachineCode, float]] = {}
+    found: dict[tuple[Any, ...], tuple[Launch, tuple[Kernel, Listing], float]] = {}
 
     def launch(kernel: Any, given: Any, arguments: tuple[Any, ...]) -> None:
         signature = tuple(typeof(np.asarray(one) if isinstance(one, np.ndarray) else one) for one in arguments)

@@ -17,39 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from common.catalog import catalog, limits
+from common.catalog import catalog, limits, store
 from common.catalog.store import Count, Extent, Name
 
 if TYPE_CHECKING:
     from common.machine_code import codegen
 
 MULTIPLY_LOOP = "multiply loop"
-# What an instruction is for. FFMA multiplies and adds; a float64 accumulator shows as DADD, as its product is still
-# float32. HMMA and IMMA do so for a whole warp, on tensor cores, HGMMA, IGMMA and QGMMA for four.
-_MEMBERS = {
-    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA IMMA IGMMA QGMMA IDP",
-    "shared load": "LDS LDSM",
-    "global load": "LDG LD LDGSTS UTMALDG",  # the last two copy from global to shared memory without a register
-    "local load": "LDL",
-    "constant load": "LDC ULDC LDCU",
-    "store": "STG STS STL ST RED REDG ATOM ATOMG ATOMS UTMASTG",
-    # MOV too: the assembler writes a move as IMAD.MOV at will
-    "integer and address": (
-        "IADD IADD2 IADD3 IADD32I IMAD IMUL IMUL32I ISCADD LEA LOP LOP3 LOP32I SHF SHL SHR ISETP ICMP IMNMX IABS FLO "
-        "BMSK BREV POPC SGXT PRMT VIADD VIADDMNMX VIMNMX VIMNMX3 MOV MOV32I SEL PLOP3 PSETP P2R R2P P2UR R2UR S2R "
-        "S2UR CS2R CS2UR LEPC UR2UP"
-    ),
-    "float": "FADD FADD2 FADD32I FMUL FMUL2 FMUL32I FSETP FSEL FMNMX FCHK",  # but for multiply-adds
-    "control": (
-        "BRA BRX BRXU JMP JMX CALL RET EXIT KILL BREAK BSSY BSYNC BMOV BAR UBAR WARPSYNC YIELD NANOSLEEP DEPBAR "
-        "LDGDEPBAR MEMBAR ERRBAR FENCE CCTL ACQBULK PREEXIT SYNCS WARPGROUP USETMAXREG UTMACMDFLUSH UCGABAR_ARV "
-        "UCGABAR_WAIT CGAERRBAR ELECT"
-    ),
-}
+_MEMBERS: dict[str, list[str]] = store.read_toml(Path(__file__).with_name("instructions.toml"))
 CLASSES = (*_MEMBERS, "other")
-_CLASS = {name: what for what, names in _MEMBERS.items() for name in names.split()}
+_CLASS = {name: what for what, names in _MEMBERS.items() for name in names}
 
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _TARGET = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
@@ -186,73 +166,44 @@ def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
     return found
 
 
-# --- a kernel of a record ---
-
-
-class Hot(Struct, kw_only=True):
-    """A kernel's hot loop: what it is (:func:`hot_span`), and its accesses by class and width."""
-
-    what: str = ""
-    widths: dict[str, dict[str, Count]] = field(default_factory=dict)
-
-
-class Kernel(Struct, kw_only=True, omit_defaults=True):
-    """A kernel for one architecture: by name all of its ``instructions``, and those of its hot ``loop``."""
-
-    kernel: Name
-    architecture: Name
-    registers: Count
-    stack_bytes: Count
-    shared_bytes: Count
-    instructions: dict[str, Count]
-    loop: dict[str, Count]
-    spill_bytes: Count | None = None
-    block: list[Extent] = field(default_factory=list)
-    occupancy: limits.Occupancy | None = None
-    hot: Hot = field(default_factory=Hot)
-
-
-# --- as commands show it ---
-
-Summary = dict[str, Any]
-"""A kernel for one architecture as it was launched, ready for JSON: the fields of a :class:`Kernel`; ``grid``, its
-``threads`` and ``dynamic_shared_bytes``, as the launch asks for them; ``float64``, lines of its PTX that compute so;
-``hot``: a :class:`HotLoop`'s figures, its source ``lines``, and ``groups`` of them in program order; ``traffic``:
-figures of its memory traffic, if it was traced. ``text``: its PTX, then there is little else, or its machine code."""
+# --- a kernel, as it is recorded and as it is inspected ---
 
 SourceLine = dict[str, Any]
 """A source line: ``file`` within the repository (else its name), ``line`` and ``text``; with ``total`` and ``mix``,
 its instructions in all and by class, or with neighbouring ``instructions``, each with its address and text."""
 
 
-class HotLoop:
-    """Where a kernel's time goes (:func:`hot_span`): instructions by name, accesses by class and bits. ``figures``:
-    what a summary says of it; ``useful``: the share of multiply-adds; ``as_single_loads``: that share if nothing but
-    multiply-adds and one load for each float from shared memory counted, as in a count by hand of the source line."""
+class Hot(Struct, kw_only=True, omit_defaults=True, dict=True):
+    """Where a kernel's time goes (:func:`hot_span`): instructions by name, accesses by class and bits; of one that is
+    inspected its source ``lines``, and ``groups`` of them in program order. From these follow, among others,
+    ``useful``, the share of multiply-adds; and ``as_single_loads``, that share if nothing but multiply-adds and one
+    load for each float from shared memory counted, as in a count by hand of the source line."""
 
-    def __init__(self, what: str, instructions: dict[str, int], widths: dict[str, dict[str, int]]) -> None:
-        self.what, self.total = what, sum(instructions.values())
-        self.multiply_adds = fma = multiply_adds(instructions)
-        self.mix = mix(instructions)
+    what: str = ""
+    instructions: dict[str, Count] = {}
+    widths: dict[str, dict[str, Count]] = {}
+    lines: list[SourceLine] = []
+    groups: list[SourceLine] = []
+
+    def __post_init__(self) -> None:
+        self.total, self.mix = sum(self.instructions.values()), mix(self.instructions)
+        self.multiply_adds = fma = multiply_adds(self.instructions)
         shared = self.mix.get("shared load", 0)
-        floats = sum(int(bits) * count for bits, count in widths.get("shared load", {}).items()) / 32
+        floats = sum(int(bits) * count for bits, count in self.widths.get("shared load", {}).items()) / 32
         self.useful = round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
         self.fma_per_shared_load = round(fma / shared, 3) if shared and fma else None
         self.floats_per_fma = round(floats / fma, 3) if fma else None
         self.as_single_loads = round(fma / (fma + floats), 4) if fma and floats else None
-        self.widths = widths
-        self.figures = dict(vars(self))
-        self.instructions, self.multiplies = instructions, what == MULTIPLY_LOOP and fma > 0
 
     @classmethod
-    def of(cls, code: codegen.MachineCode) -> HotLoop:
-        what, span = hot_span(code.listing)
-        loop = code.listing.instructions[slice(*span)]
-        return cls(what, names(loop), widths(loop))
+    def of(cls, listing: Listing) -> Hot:
+        what, span = hot_span(listing)
+        loop = listing.instructions[slice(*span)]
+        return cls(what=what, instructions=names(loop), widths=widths(loop))
 
-    @classmethod
-    def recorded(cls, kernel: Kernel) -> HotLoop:
-        return cls(kernel.hot.what, kernel.loop, kernel.hot.widths)
+    @property
+    def multiplies(self) -> bool:
+        return self.what == MULTIPLY_LOOP and self.multiply_adds > 0
 
     def count(self, *names: str) -> int:
         return sum(self.instructions.get(name, 0) for name in names)
@@ -262,32 +213,55 @@ class HotLoop:
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
 
-def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    shared = code.shared_bytes + launch.dynamic_shared_bytes
-    loop = code.listing.instructions[slice(*hot_span(code.listing)[1])]
-    by_line = _by_line(sorted(loop, key=_PLACE))
-    lines = [{**line, "total": len(mine), "mix": mix(names(mine))} for line, mine in by_line]
-    return {
-        **{name: value for name, value in vars(code).items() if name != "listing"},
-        "grid": list(launch.grid), "block": list(launch.block), "threads": launch.threads,
-        "dynamic_shared_bytes": launch.dynamic_shared_bytes,
-        "occupancy": to_builtins(limits.occupancy(code.architecture, launch.threads, code.registers, shared)),
-        "instructions": names(code.listing.instructions),
-        "hot": {**HotLoop.of(code).figures, "lines": lines, "groups": _groups(loop)},
-    }  # fmt: skip
+class Kernel(Struct, kw_only=True, omit_defaults=True):
+    """A kernel for one architecture; not assembled, its name alone. Bytes of the stack and spilled ones are of each
+    thread. ``instructions``: all, by name. ``text``: the PTX, then there is no more, or all of the machine code."""
+
+    kernel: Name
+    architecture: Name
+    registers: Count = 0
+    stack_bytes: Count = 0
+    spill_bytes: Count = 0
+    shared_bytes: Count = 0
+    instructions: dict[str, Count] = {}
+    hot: Hot | None = None
+    # of a launch
+    block: list[Extent] = []
+    occupancy: limits.Occupancy | None = None
+    # of one that is inspected
+    grid: list[Extent] = []
+    dynamic_shared_bytes: Count = 0  # that it asks for
+    text: str | list[SourceLine] = ""
+
+    def launched(self, launch: codegen.Launch) -> Kernel:
+        """With the launch's block, and how many of it fit a multiprocessor."""
+        shared = self.shared_bytes + launch.dynamic_shared_bytes
+        fits = limits.occupancy(self.architecture, launch.threads, self.registers, shared)
+        return replace(self, block=list(launch.block), occupancy=replace(fits, block_limits={}))
+
+    def inspected(self, launch: codegen.Launch, listing: Listing, in_full: bool = False) -> Kernel:
+        """As :attr:`launched`, with the source of the hot loop; ``in_full``: with its :func:`whole` text."""
+        loop = listing.instructions[slice(*hot_span(listing)[1])]
+        by_line = _by_line(sorted(loop, key=_PLACE))
+        lines = [{**line, "total": len(mine), "mix": mix(names(mine))} for line, mine in by_line]
+        hot, text = replace(Hot.of(listing), lines=lines, groups=_groups(loop)), whole(listing) if in_full else ""
+        own = {"grid": list(launch.grid), "dynamic_shared_bytes": launch.dynamic_shared_bytes}
+        return replace(self.launched(launch), hot=hot, text=text, **own)
+
+    def told(self) -> dict[str, Any]:
+        """An inspected kernel in JSON, with what follows from its fields."""
+        if self.hot is None:
+            return {"kernel": self.kernel, "architecture": self.architecture, "text": self.text}
+        threads, shared = math.prod(self.block), self.shared_bytes + self.dynamic_shared_bytes
+        fits = limits.occupancy(self.architecture, threads, self.registers, shared)
+        found = {**asdict(self), "hot": asdict(self.hot) | vars(self.hot), "threads": threads, "occupancy": fits}
+        return {name: value for name, value in found.items() if name != "text" or value}
 
 
-def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """The fields of a :class:`Kernel`."""
-    found, hot = summary(launch, code), HotLoop.of(code)
-    del found["grid"], found["threads"], found["dynamic_shared_bytes"], found["occupancy"]["block_limits"]
-    return {**found, "loop": hot.instructions, "hot": hot.figures}
-
-
-def whole(code: codegen.MachineCode) -> list[SourceLine]:
+def whole(listing: Listing) -> list[SourceLine]:
     """All of a kernel's instructions, in groups of one source line; ``hot`` marks those of the hot loop."""
-    what, (start, stop) = hot_span(code.listing)
-    found = code.listing.instructions
+    what, (start, stop) = hot_span(listing)
+    found = listing.instructions
     parts = (found[:start], False), (found[start:stop], what != "kernel"), (found[stop:], False)
     return [{**group, "hot": hot} for part, hot in parts for group in _groups(part)]
 
@@ -317,7 +291,6 @@ def main_compiled(kernels: Iterable[Kernel]) -> Kernel | None:
     """The main one of these kernels: a loop that multiplies goes before a straight line, however long."""
 
     def multiply_adds(kernel: Kernel) -> tuple[bool, int]:
-        hot = HotLoop.recorded(kernel)
-        return hot.multiplies, hot.multiply_adds
+        return (kernel.hot.multiplies, kernel.hot.multiply_adds) if kernel.hot else (False, 0)
 
     return max(kernels, key=multiply_adds, default=None)

@@ -13,7 +13,7 @@ from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import DEFAULT_PRESET
 from common.machine_code import summaries
-from common.machine_code.summaries import HotLoop
+from common.machine_code.summaries import Hot
 from common.records import records
 from common.records.entries import MachineCode, PeerRow, Row
 from common.records.records import Record
@@ -120,9 +120,9 @@ def of_kernel(code: MachineCode, *words: str) -> str | None:
     key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
     presets, (step, key) = presets_in(words)
     kernel = records.main_kernel(code, step, *presets)
-    if kernel is None or kernel.occupancy is None:
+    if kernel is None or kernel.occupancy is None or kernel.hot is None:
         return None
-    hot, fits = HotLoop.recorded(kernel), kernel.occupancy
+    hot, fits = kernel.hot, kernel.occupancy
     name, _, bits = key.replace("_", " ").partition(".")
     if name in summaries.CLASSES:
         return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
@@ -169,10 +169,10 @@ def on(code: MachineCode, slug: str, word: str, *words: str) -> Any:
     return named(word, records.other(slug) or records.nothing(), code, words)
 
 
-def hot_loop(code: MachineCode, step: str) -> HotLoop | None:
+def hot_loop(code: MachineCode, step: str) -> Hot | None:
     """The multiply loop of the step's main kernel."""
     kernel = records.main_kernel(code, step)
-    return None if kernel is None else HotLoop.recorded(kernel)
+    return kernel.hot if kernel else None
 
 
 def _ratio(one: Row | None, other: Row | None) -> float | None:

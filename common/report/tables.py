@@ -14,7 +14,6 @@ from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
-from common.machine_code.summaries import HotLoop
 from common.records import records
 from common.records.entries import Entry, MachineCode, PeerRow, Point, Row, StepRow
 from common.records.records import Record
@@ -177,8 +176,7 @@ def compilers(record: Record, code: MachineCode) -> Table:
     for name, one in others.steps.items():
         both = list[list[str]]()
         for kernel in (records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)):
-            if kernel and kernel.occupancy:
-                loop = HotLoop.recorded(kernel)
+            if kernel and kernel.occupancy and (loop := kernel.hot):
                 counts = loop.per_multiply_add(), loop.per_multiply_add(loop.count("IMAD"))
                 each = ("–" if count is None else summaries.shown(count) for count in counts)
                 both.append([str(kernel.registers), f"{kernel.occupancy.fraction:.0%}", *each])

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 from rich.text import Text
 
 from common.catalog import cache, catalog, device, problems, sources, store
@@ -18,7 +18,7 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
 from common.explain import faults as explained
 from common.machine_code import summaries
-from common.machine_code.summaries import SourceLine, Summary
+from common.machine_code.summaries import Kernel, SourceLine
 from common.records import records
 from common.records.entries import Agreement, Counted
 from common.records.records import Record
@@ -51,12 +51,11 @@ shared memory how many lanes are served together, and wavefronts; ``faults``: li
 """
 _OF_KERNEL = ("grid", "block", "blocks", "fma", "fma_lines")
 _OF_ACCESS = ("line", "space", "op", "array", "bits", "accesses", "requests", "moved", "ideal")
-_OF_SPAN = ("stage", "state", "start", "end", "line")
 
 
 def problem(step: Step) -> Problem:
     """The shape of a step's kept trace. Of hgemm the sum is long enough to fill each stage of a pipeline again."""
-    usual = trace.SHAPES[step.ladder][0]
+    usual = problems.TRACED[step.ladder][0]
     return Hgemm(usual.M, usual.N, 2 * usual.K) if isinstance(usual, Hgemm) else usual
 
 
@@ -77,7 +76,7 @@ def of(found: Traced, at: Problem | str) -> Kept:
                 for one in accesses
             ],
             "faults": [{"line": fault.line, "text": fault_sentence(fault)} for fault in kernel.faults],
-            "pipeline": [[getattr(span, key) for key in _OF_SPAN] for span in kernel.pipeline if span.start < TICKS],
+            "pipeline": [list(astuple(span)) for span in kernel.pipeline if span.start < TICKS],
         })  # fmt: skip
     return {"shape": str(at), "kernels": kernels, "main": found.kernels.index(found.main)}
 
@@ -282,51 +281,52 @@ def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
 # --- machine code ---
 
 
-def title(step: str, kernel: Summary) -> str:
+def title(step: str, kernel: Kernel) -> str:
     """The step, and the kernel if its name is another."""
-    return step if kernel["kernel"] == step else f"{step}: {kernel['kernel']}"
+    return step if kernel.kernel == step else f"{step}: {kernel.kernel}"
 
 
-def _told(kernel: Summary) -> dict[str, str]:
-    """What tables say of a kernel, by title."""
-    hot, fits = kernel["hot"], kernel["occupancy"]
+def _told(kernel: Kernel) -> dict[str, str]:
+    """What tables say of an inspected kernel, by title."""
+    hot, fits = kernel.hot, kernel.occupancy
+    assert hot is not None
+    assert fits is not None
     told = {
-        "grid": _by(kernel["grid"]),
-        "block": _by(kernel["block"]),
-        "registers": str(kernel["registers"]),
-        "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
-        "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
-        "blocks per multiprocessor": str(fits["blocks"]),
-        "warps per multiprocessor": f"{fits['warps']} of {fits['max_warps']}",
-        "occupancy": f"{fits['fraction']:.0%}",
-        "  limited by": ", ".join(fits["limited_by"]),
-        "hot loop": hot["what"],
-        "instructions": str(hot["total"]),
+        "grid": _by(kernel.grid),
+        "block": _by(kernel.block),
+        "registers": str(kernel.registers),
+        "stack, spilled bytes": f"{kernel.stack_bytes}, {kernel.spill_bytes}",
+        "shared bytes per block": f"{kernel.shared_bytes + kernel.dynamic_shared_bytes:,}",
+        "blocks per multiprocessor": str(fits.blocks),
+        "warps per multiprocessor": f"{fits.warps} of {fits.max_warps}",
+        "occupancy": f"{fits.fraction:.0%}",
+        "  limited by": ", ".join(fits.limited_by),
+        "hot loop": hot.what,
+        "instructions": str(hot.total),
     }
     for what in summaries.CLASSES:
-        count = hot["mix"].get(what, 0)
-        told[what] = f"{count} ({count / hot['total']:.0%})" if count else "0"
-    told["useful"] = f"{hot['useful']:.0%}" if hot["multiply_adds"] else ""
-    told["shared floats per FMA"] = "" if hot["floats_per_fma"] is None else f"{hot['floats_per_fma']:.3g}"
+        count = hot.mix.get(what, 0)
+        told[what] = f"{count} ({count / hot.total:.0%})" if count else "0"
+    told["useful"] = f"{hot.useful:.0%}" if hot.multiply_adds else ""
+    told["shared floats per FMA"] = "" if hot.floats_per_fma is None else f"{hot.floats_per_fma:.3g}"
     for what in ("shared load", "global load", "store"):
-        widths = hot["widths"].get(what, {})
+        widths = hot.widths.get(what, {})
         told[f"{what}s x bits"] = ", ".join(f"{count} x {bits}" for bits, count in widths.items())
     return told
 
 
-def side_by_side(found: list[tuple[str, Summary]]) -> Table:
+def side_by_side(found: list[tuple[str, Kernel]]) -> Table:
     """What kernels take, and what the instructions of their hot loops are for: one column each."""
     told = [_told(kernel) for _, kernel in found]
-    present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
-    names = [name for name in told[0] if name not in summaries.CLASSES or name in present]
+    names = [name for name in told[0] if name not in summaries.CLASSES or any(one[name] != "0" for one in told)]
     header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
     body = [[name, *(one[name] for one in told)] for name in names]
-    return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
+    return Table(header, body, title=f"compute capability {found[0][1].architecture}")
 
 
-def by_line(name: str, kernel: Summary) -> Table:
+def by_line(name: str, kernel: Kernel) -> Table:
     """Each source line of a kernel's hot loop, and the instructions that it became."""
-    lines: list[SourceLine] = kernel["hot"]["lines"]
+    lines = kernel.hot.lines if kernel.hot else []
     files = [line["file"] for line in lines if line["line"]]
     home = max(files, key=files.count, default="")  # whose name need not be repeated
     rows: list[list[Cell]] = []

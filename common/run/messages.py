@@ -18,7 +18,7 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Problem
 from common.catalog.store import Amount, Count, Name, Positive
 from common.explain.faults import Fault
-from common.machine_code.summaries import Summary
+from common.machine_code.summaries import Kernel
 
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
 MAX_SECONDS = 1.5  # that launches are repeated for, to time them
@@ -133,10 +133,10 @@ class StepResult(Result, frozen=True, kw_only=True):
     helpers: dict[str, str] | None = None
     imports: dict[str, sources.Code | str] | None = None
     # of what is compiled
-    kernels: Sequence[Summary] = ()  # for each architecture
-    other_presets: dict[str, list[Summary]] | None = None  # those that compile to something else
+    kernels: Sequence[Kernel] = ()  # for each architecture
+    other_presets: dict[str, list[Kernel]] | None = None  # those that compile to something else
     digest: str | None = None  # of the machine code of all launches, with grids and blocks, for each preset
-    cards: Sequence[Summary] = ()  # summaries of the kernels
+    cards: Sequence[Kernel] = ()  # summaries of the kernels
 
     @property
     def time(self) -> Timing:

@@ -27,7 +27,7 @@ from numpy._core import multiarray
 from numpy.typing import NDArray
 
 from common.explain.faults import Fault, telling
-from common.trace.messages import Point, Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan, TraceOptions
+from common.trace.messages import Point, Traced, TracedAccess, TracedKernel, TracedSpan, TraceOptions
 
 WARP = 32
 SECTOR_BYTES = 32
@@ -160,7 +160,6 @@ class Ledger:
         self.prints = 0  # how many there were
         self.options = TraceOptions()
         self.launches: list[tuple[Point, Point]] = []  # grids and blocks
-        self.events: list[TracedEvent] = []
         self.pipeline: list[TracedSpan] = []  # of the first block
         self.under_way = 0  # the most groups of copies that a wait for the others left on their way
         self._costs: dict[Any, Cost] = {}
@@ -230,7 +229,7 @@ def report(function: Callable[..., Any], ledger: Ledger) -> TracedKernel:
     accesses = [ledger.tallies[key] for key in sorted(ledger.tallies)]
     faults = [replace(fault, code=text(fault.line or 0)) for fault in ledger.faults.values()]
     fma = sum(ledger.fma.values())
-    same = ("notes", "events", "pipeline", "printed", "prints", "under_way")
+    same = ("notes", "pipeline", "printed", "prints", "under_way")
     grid, block = ledger.launches[0]
     blocks = sum(math.prod(grid) for grid, _ in ledger.launches)
     return TracedKernel(
@@ -279,22 +278,6 @@ def loads_per_fma(found: Traced) -> dict[str, float]:
     """By memory: loads for each multiply-add of the main kernel; empty without any."""
     by_space = found.main.per_fma
     return {space: round(by_space[space]["loads"], 4) for space in ("global", "shared", "constant") if by_space}
-
-
-def traffic(found: Traced) -> dict[str, dict[str, float]]:
-    """By kernel, the memory figures of a resource card, those that there are."""
-    figures: dict[str, dict[str, float]] = {}
-    for kernel in found.kernels:
-        total, own = kernel.totals, figures.setdefault(kernel.name, {})
-        if requests := total["load_requests"]:
-            own["sectors_per_request"] = round(total["load_sectors"] / requests, 3)
-        turns = total["shared_load_wavefronts"] + total["shared_store_wavefronts"]
-        if ideal := turns - total["shared_conflicts"]:
-            own["conflicts"] = round(turns / ideal, 3)
-        if kernel.fma:
-            moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global") if a.op != "atomic")
-            own["bytes_per_fma"] = round(moved / kernel.fma, 4)
-    return figures
 
 
 def worst(found: Traced) -> dict[str, float]:

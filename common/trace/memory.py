@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from common.catalog import limits
 from common.trace import views
 from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Ints, Key, count_nonzero
-from common.trace.messages import TracedEvent, TracedRequest
+from common.trace.messages import TracedRequest
 from common.trace.races import Access, Shadow, picked
 from common.trace.state import Log, State, TraceError
 from common.trace.values import Value, cast, choose
@@ -97,15 +97,10 @@ class Storage:
             rows, bits = asked.reshape(-1, WARP), lanes.reshape(-1, WARP)
             warps = np.flatnonzero(bits.any(axis=1))[: min(_WARPS_KEPT, ledger.options.kept - len(tally.seen))]
             tally.seen += [TracedRequest(warp, _asked(rows[warp], bits[warp])) for warp in warps.tolist()]
-        places = np.broadcast_to(place - view.start, mask.bits.shape)
         if tally.sample is None:
-            bits = mask.bits.reshape(-1, WARP)
+            places, bits = np.broadcast_to(place - view.start, mask.bits.shape), mask.bits.reshape(-1, WARP)
             warp = int(np.argmax(bits.sum(axis=1)))
             tally.sample = _asked(places.reshape(-1, WARP)[warp], bits[warp])
-        if view.name in ledger.options.watched:
-            lanes = mask.bits & (state.lane_numbers < state.lanes_per_block)
-            threads = state.lane_numbers[lanes].tolist()
-            ledger.events.append(TracedEvent(line, kind, view.name, width, places[lanes].tolist(), threads))
 
 
 class Global(Storage):

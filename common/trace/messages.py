@@ -16,7 +16,6 @@ class TraceOptions(Struct, frozen=True, kw_only=True):
     block: Point | None = None  # of each kernel's first launch, with its cluster; default: in the middle of the grid
     every: bool = False  # all blocks of all launches
     tile: dict[str, int | bool] | None = None
-    watched: Sequence[str] = ()  # arrays whose accesses by the first block are kept
     kept: int = 0  # requests of each access that are kept
 
 
@@ -57,17 +56,6 @@ class TracedAccess(Struct, omit_defaults=True):
         self.distinct += cost.distinct
 
 
-class TracedEvent(Struct):
-    """An access of one warp to a watched array: places and threads, lane by lane."""
-
-    line: int
-    op: str
-    array: str
-    width: int
-    places: list[int]
-    threads: list[int]
-
-
 class TracedSpan(Struct):
     """A stage of a pipeline is filling, full, multiplied or free, from one tick of a logical clock to another."""
 
@@ -94,7 +82,6 @@ class TracedKernel(Struct):
     branches: dict[str, tuple[int, int]]  # by line as text: branches of warps that split, and all
     faults: list[Fault]
     notes: dict[str, int]
-    events: list[TracedEvent]
     pipeline: list[TracedSpan]  # of the first block
     printed: list[str]  # the first lines, of ``prints`` in all
     prints: int

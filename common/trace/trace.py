@@ -9,7 +9,6 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -18,7 +17,7 @@ import numpy as np
 
 from common.catalog import catalog, device, inputs, limits
 from common.catalog.catalog import Step
-from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
+from common.catalog.problems import TRACED, Problem, parse_shape
 from common.explain.faults import Fault
 from common.machine_code import capture
 from common.machine_code.capture import BoundStep, HostArray, order_of, replaced
@@ -33,17 +32,6 @@ from common.trace.messages import Point, Traced, TracedKernel
 from common.trace.state import Launch, TraceError
 from common.trace.views import View, of_device
 
-# Small enough to trace every block in a second or two, large enough for a block that touches no edge.
-_OF_A_FORM: dict[str, tuple[Problem, ...]] = {
-    "gemm": (Gemm(M=384, N=384, K=256),),
-    "conv2d": (Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5), Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5)),
-    "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
-}
-SHAPES = {
-    ladder: tuple(on_ladder(ladder, problem) for problem in _OF_A_FORM.get(kind.form, _OF_A_FORM["conv3d"]))
-    for ladder, kind in LADDERS.items()
-}
-
 SECONDS = 120.0  # for one trace in a child process
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
 _LANES_AT_ONCE = 16384  # blocks run together up to here; beyond it NumPy gains nothing
@@ -53,7 +41,7 @@ _LANES_OF_TEAMS = 2048  # the same where warps take turns: what is known of shar
 def shapes(step: Step) -> tuple[Problem, ...]:
     """What a step is traced at by itself: its ladder's shapes, unless its lesson names another."""
     usual = catalog.settings().usual.get(step.name)
-    return (parse_shape(step.ladder, usual.shape),) if usual else SHAPES[step.ladder]
+    return (parse_shape(step.ladder, usual.shape),) if usual else TRACED[step.ladder]
 
 
 # --- device arrays, and arguments of launches ---
@@ -307,15 +295,6 @@ def results(tasks: list[messages.Trace]) -> Iterator[Traced]:
             message = str(result.message).removeprefix(f"{task_.step}: ")  # a kernel may be named as its step
             raise TraceError(f"{task_.step}: {message}")
         yield result.trace
-
-
-def reduced(problem: Problem) -> Problem:
-    """The problem with at most four images, and matrices of at most a few blocks, their remainders kept."""
-    if isinstance(problem, Gemm):
-        small = {key: 384 + value % 128 if value > 512 else value for key, value in problem.shape().items()}
-        return replace(problem, **small)
-    assert isinstance(problem, Conv2d | Convolution)
-    return replace(problem, N=min(problem.N, 4))
 
 
 def launch_of(

@@ -347,7 +347,8 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch):
         name, (total, fma, stack, shared) = launch.name, codes[launch.name]
         names = ["FFMA"] * fma + ["IMAD"] * (total - fma)
         listing = summaries.Listing(tuple(summaries.Instruction(0, one, 32, one) for one in names), ((0, total),))
-        return codegen.MachineCode(name, "9.0", 40, stack, 0, shared, listing)
+        taken = {"registers": 40, "stack_bytes": stack, "shared_bytes": shared}
+        return summaries.Kernel(kernel=name, architecture="9.0", hot=summaries.Hot.of(listing), **taken), listing
 
     kernels = {
         name: codegen.Launch(name, SimpleNamespace(targetoptions={}), (1, 1, 1), (32, 1, 1), name) for name in codes

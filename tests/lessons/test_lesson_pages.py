@@ -141,8 +141,8 @@ def test_the_candidate_that_is_worked_through_is_the_step_s_model():
 # --- lesson 06: fragments and banks ---
 
 
-def traced(name, shape, watched=()):
-    (found,) = trace.results([trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), watched=watched)])
+def traced(name, shape, kept=0):
+    (found,) = trace.results([trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), kept=kept)])
     return found.main
 
 
@@ -150,8 +150,8 @@ def traced(name, shape, watched=()):
 def test_the_fragment_of_the_page_is_the_step_s():
     """Each lane's elements of A in their order, against what hgemm_mma reads."""
     names = {name: value for defined in run(TENSOR).values() for name, value in defined.items()}
-    reads = [e for e in traced("hgemm_mma", "M=16 N=8 K=16", ["a"]).events if e.op == "read"]
-    seen = np.array([[dict(zip(e.threads, e.places, strict=True))[lane] for e in reads] for lane in range(32)])
+    reads = {one.array: one for one in traced("hgemm_mma", "M=16 N=8 K=16", kept=8).select("global", "read")}
+    seen = np.array([request.places for request in reads["a"].seen]).T // 2  # of float16
     np.testing.assert_array_equal(names["a_frag"], seen)
 
 

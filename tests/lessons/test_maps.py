@@ -35,9 +35,9 @@ def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
     step = catalog._header(scratch())
     (outcome,) = run.compile_steps([step], ["9.0"], True)
     assert outcome.status == "right", outcome.reasons
-    assert [kernel["architecture"] for kernel in outcome.kernels] == ["9.0a"]
+    assert [kernel.architecture for kernel in outcome.kernels] == ["9.0a"]
     ((card,),) = (one.cards for one in run.summaries([(step, "hgemm-4096")], "9.0"))
-    assert (card["kernel"], card["architecture"]) == ("product", "9.0a")
+    assert (card.kernel, card.architecture) == ("product", "9.0a")
 
 
 def test_a_map_in_the_hosts_memory_has_nothing_to_encode():

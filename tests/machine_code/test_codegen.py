@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from processes import python
 from sampling import one_of_each, some_days
 
-from common.catalog import catalog, device, problems, sources, store
+from common.catalog import catalog, device, problems, sources
 from common.check import run
 from common.machine_code import codegen
-from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate
 from common.run.messages import Compile
 
@@ -76,29 +75,25 @@ def test_compiles_without_float64_stack_or_spills(step):
         assert result.status == "right", result.message
         assert result.source == sources.source_hash(step.path)
         for kernel in result.kernels:
-            built.setdefault(kernel["kernel"], []).append(kernel["architecture"])
-            if step.name == ON_PURPOSE:
-                assert any("add" in line or "fma" in line for line in kernel["float64"]), "the search finds nothing"
-            else:
-                assert kernel["float64"] == [], kernel["kernel"]
+            built.setdefault(kernel.kernel, []).append(kernel.architecture)
+        assert [fault.kind for fault in result.faults] == ["float64"] * (step.name == ON_PURPOSE)
     assert built
     for name, found in built.items():
         assert set(found) == set(architectures(step)), name
 
-    if "registers" not in code.kernels[0]:
+    if not code.kernels[0].hot:
         pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
     for kernel in code.kernels:
         stack, spilled = SPILLED.get(step.name, (0, 0))
-        assert kernel["stack_bytes"] <= stack, kernel["kernel"]
-        assert kernel["spill_bytes"] <= spilled, kernel["kernel"]
-        assert 8 <= kernel["registers"] <= 255
-        assert sum(kernel["instructions"].values()) > 20
+        assert kernel.stack_bytes <= stack, kernel.kernel
+        assert kernel.spill_bytes <= spilled, kernel.kernel
+        assert 8 <= kernel.registers <= 255
+        assert sum(kernel.instructions.values()) > 20
     if catalog.on_tensor_cores(step, problems.FIRST[step.ladder]):
-        assert any(name.startswith(TENSOR_CORES) for kernel in code.kernels for name in kernel["instructions"])
+        assert any(name.startswith(TENSOR_CORES) for kernel in code.kernels for name in kernel.instructions)
         return
     # one kernel of the step multiplies and adds in a loop
-    loops = [HotLoop.recorded(store.convert(kernel, Kernel)) for kernel in code.kernels]
-    assert any((loop.per_multiply_add() or 0) >= 1 for loop in loops)
+    assert any((kernel.hot.per_multiply_add() or 0) >= 1 for kernel in code.kernels)
 
 
 def test_every_step_on_tensor_cores_says_what_it_requires():
@@ -146,9 +141,9 @@ def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
     found = codegen.ptx(launch, ["9.0a", "9.0"])
     targets = {name: text.split(".target")[1].split()[0] for name, text in found.items()}
     assert targets == {"9.0a": "sm_90a", "9.0": "sm_90"}
-    code = codegen.machine_code(launch, "9.0a", found["9.0a"])
+    code, _ = codegen.machine_code(launch, "9.0a", found["9.0a"])
     assert code.architecture == "9.0a"
-    assert any(one.name.startswith("USETMAXREG") for one in code.listing.instructions)
+    assert any(name.startswith("USETMAXREG") for name in code.instructions)
     with pytest.raises(RuntimeError, match=r"(?s)ptxas failed.*sm_90"):
         codegen.machine_code(launch, "9.0", found["9.0"])
     # and what the launch asks for is captured with it
@@ -167,10 +162,10 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     (outcome,) = run.compile_steps([step], codegen.ARCHITECTURES, True)
     assert outcome.status == "right", outcome.reasons
     (kernel,) = outcome.kernels
-    assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
-    assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
+    assert (kernel.architecture, *outcome.faults) == ("9.0a",)
+    assert kernel.occupancy.blocks == 2  # 228 KiB hold 100,000 bytes twice
     ((card,),) = (one.cards for one in run.summaries([(step, "tiny-hgemm")], "9.0"))
-    assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
+    assert (card.architecture, card.dynamic_shared_bytes) == ("9.0a", 100_000)
 
 
 @some_days(1)

@@ -57,9 +57,9 @@ def test_without_the_package_it_says_how_to_get_it():
 )  # fmt: skip
 def test_a_step_compiles(name, multiply_adds, widths):
     (kernel,) = successor.compiled(catalog.find(name), "gemm-4096")
-    assert kernel["kernel"] == name
-    assert (kernel["hot"]["multiply_adds"], kernel["hot"]["widths"]["shared load"]) == (multiply_adds, widths)
-    assert not kernel["spill_bytes"]
+    assert kernel.kernel == name
+    assert (kernel.hot.multiply_adds, kernel.hot.widths["shared load"]) == (multiply_adds, widths)
+    assert not kernel.spill_bytes
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs numba-cuda-mlir: pip install 'numba-cuda-mlir[cu13]'")
@@ -73,14 +73,14 @@ def test_a_step_compiles(name, multiply_adds, widths):
 )
 def test_inline_ptx_compiles(name, preset, instruction):
     (kernel,) = successor.compiled(catalog.find(name), preset)
-    assert kernel["instructions"][instruction]
+    assert kernel.instructions[instruction]
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs numba-cuda-mlir: pip install 'numba-cuda-mlir[cu13]'")
 def test_dynamic_shared_memory_begins_behind_the_static():
     """By itself the compiler makes of dynamic memory one static byte more, at the address of the other static."""
     (kernel,) = successor.compiled(catalog.find("hconv3d_mma"), "hc3d-conv3a")
-    assert (kernel["shared_bytes"], kernel["dynamic_shared_bytes"]) == (1024, 196608)
+    assert (kernel.shared_bytes, kernel.dynamic_shared_bytes) == (1024, 196608)
 
 
 def test_a_record_that_is_none_is_refused(tmp_path):

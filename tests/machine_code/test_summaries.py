@@ -1,23 +1,22 @@
 """Disassemblies read; what kernels compile to, the inspect command, and what pages show of the record."""
 
 import functools
-import json
 import os
 import re
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
+import msgspec
 import pytest
 import texts
-from made import counters, disassembly, kernel, kernel_card
+from made import LAUNCH, assembled, counters, disassembly, kernel, kernel_card
 from processes import python, shown
 from sampling import one_of_each, some_days
 
 from common.catalog import catalog, limits, problems, store
 from common.catalog.limits import LIMITS
-from common.machine_code import codegen, summaries
-from common.machine_code.summaries import HotLoop, Kernel
+from common.machine_code import summaries
+from common.machine_code.summaries import Hot
 from common.records import entries, records
 from common.report import pages, traces
 from common.run import isolate
@@ -30,10 +29,6 @@ SECONDS = 180.0
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 TRIED_CC = one_of_each(ALL_CC, lambda _: "an architecture")
 BOOK = "/book/gemm_coarsened.py"
-
-
-def code_of(listing):
-    return codegen.MachineCode("k", "9.0", 66, 0, 0, 0, listing)
 
 
 # --- occupancy, worked out by hand ---
@@ -125,7 +120,7 @@ def test_a_sparse_product_counts_as_its_shape_has_it():
 
 
 def test_every_class_has_members_and_no_name_has_two():
-    names = [name for members in summaries._MEMBERS.values() for name in members.split()]
+    names = [name for members in summaries._MEMBERS.values() for name in members]
     assert len(names) == len(set(names))
     assert {*summaries._MEMBERS, "other"} == set(summaries.CLASSES)
     assert summaries.classify("UNKNOWN") == "other"
@@ -139,14 +134,14 @@ def test_every_class_has_members_and_no_name_has_two():
 def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
     listing = summaries.parse(TEXTS["tensor"])
     what, span = summaries.hot_span(listing)
-    hot = HotLoop.of(code_of(listing))
+    hot = Hot.of(listing)
     assert (what, span) == (summaries.MULTIPLY_LOOP, (0, 8))
     assert hot.instructions["HMMA.16816"] == 2
     assert (hot.multiply_adds, hot.multiplies, hot.count("LDSM")) == (128, True, 2)
     assert hot.widths == {"shared load": {"128": 2}, "global load": {"128": 1}}
     assert hot.useful == 0.25
     assert hot.per_multiply_add() == 8 / 128
-    assert hot.figures["fma_per_shared_load"] == 64
+    assert hot.fma_per_shared_load == 64
     assert hot.floats_per_fma == round(8 / 128, 3)
     assert summaries.shown(8 / 128) == "0.062"
     assert (summaries.shown(1.25), summaries.shown(0), summaries.shown(28.04)) == ("1.2", "0.0", "28.0")
@@ -169,10 +164,10 @@ def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown()
 def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
     listing = summaries.parse(TEXTS["copying"])
     assert listing.loops == ((0, 9),)
-    hot = HotLoop.of(code_of(listing)).figures
+    hot = vars(Hot.of(listing))
     assert (hot["total"], hot["multiply_adds"], hot["fma_per_shared_load"]) == (9, 2, 2.0)
     assert hot["mix"] == {"multiply-add": 2, "shared load": 1, "global load": 1, "control": 1, "other": 4}
-    assert hot["widths"] == {"shared load": {"128": 1}, "global load": {"32": 1}}
+    assert Hot.of(listing).widths == {"shared load": {"128": 1}, "global load": {"32": 1}}
     assert hot["floats_per_fma"] == 2.0
     counts = summaries.names(summaries.parse(TEXTS["copying"]).instructions)
     assert (counts["LDS"], counts["@!PT LDS"]) == (1, 2)  # grading counts by name
@@ -182,10 +177,10 @@ def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
 
 
 def test_a_card_holds_the_figures_of_its_loop():
-    card = kernel_card()
-    json.dumps(card)
+    card = kernel_card().told()
+    msgspec.json.encode(card)
     assert card["threads"] == 128
-    assert card["occupancy"]["blocks"] == 7
+    assert card["occupancy"].blocks == 7
     hot = card["hot"]
     assert (hot["total"], hot["multiply_adds"], hot["useful"]) == (58, 16, round(16 / 58, 4))
     assert hot["fma_per_shared_load"] == round(16 / 18, 3)
@@ -264,63 +259,62 @@ def compiled(tmp_path_factory):
 @pytest.mark.parametrize("cc", TRIED_CC)
 def test_one_instruction_in_three_is_useful(compiled, cc):
     """The lecture's count, two loads for each multiply-add, is what the step's multiply line asks for."""
-    (card,) = (kernel for kernel in compiled["all"].kernels if kernel["architecture"] == cc)
-    assert card["stack_bytes"] == card["spill_bytes"] == 0
-    assert card["shared_bytes"] == 8192
-    assert 0 < card["occupancy"]["fraction"] <= 1
-    hot = card["hot"]
-    assert hot["what"] == "multiply loop"
-    assert hot["multiply_adds"] == 32
-    assert (hot["floats_per_fma"], hot["as_single_loads"]) == (2.0, round(1 / 3, 4))
-    assert hot["widths"]["shared load"] == {"32": 32, "128": 8}
-    assert (hot["mix"]["multiply-add"], hot["mix"]["shared load"]) == (32, 40)
-    assert 0.2 < hot["useful"] < 1 / 3  # staging, guards and addresses are there too
-    assert sum(hot["mix"].values()) == hot["total"]
+    (card,) = (kernel for kernel in compiled["all"].kernels if kernel.architecture == cc)
+    assert card.stack_bytes == card.spill_bytes == 0
+    assert card.shared_bytes == 8192
+    assert 0 < card.occupancy.fraction <= 1
+    hot = card.hot
+    assert hot.what == "multiply loop"
+    assert hot.multiply_adds == 32
+    assert (hot.floats_per_fma, hot.as_single_loads) == (2.0, round(1 / 3, 4))
+    assert hot.widths["shared load"] == {"32": 32, "128": 8}
+    assert (hot.mix["multiply-add"], hot.mix["shared load"]) == (32, 40)
+    assert 0.2 < hot.useful < 1 / 3  # staging, guards and addresses are there too
+    assert sum(hot.mix.values()) == hot.total
     # nearly all of the loop has a class of its own
-    assert hot["mix"].get("other", 0) <= 2
+    assert hot.mix.get("other", 0) <= 2
 
 
 @COMPILED
 def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
     (card,) = compiled["wide"].cards
-    assert card["hot"]["widths"]["shared load"] == {"128": 6}
-    places = {(group["file"], group["line"]): group["text"] for group in card["text"]}
+    assert card.hot.widths["shared load"] == {"128": 6}
+    places = {(group["file"], group["line"]): group["text"] for group in card.text}
     assert {file for file, _ in places} == {"lessons/03_coarsening/gemm_wide_loads.py", "lessons/toolkit/memory.py"}
     for (file, number), text in places.items():
         lines = (catalog.ROOT / file).read_text(encoding="utf-8").splitlines()
         assert text == lines[number - 1].strip()
     # an instruction of the helper stands at the line that asks for it
     (number,) = (number for (_, number), text in places.items() if text.startswith("inside = row < rows"))
-    assert any("ISETP" in text for g in card["text"] if g["line"] == number for _, text in g["instructions"])
+    assert any("ISETP" in text for g in card.text if g["line"] == number for _, text in g["instructions"])
 
 
 @COMPILED
 def test_a_file_of_two_kernels_and_a_device_function(compiled):
     fetch, product = compiled["two"].cards
-    assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
-    assert fetch["shared_bytes"] == 512
-    assert fetch["dynamic_shared_bytes"] == 512
-    assert fetch["hot"]["what"] == "kernel"
-    assert fetch["hot"]["widths"]["global load"] == {"128": 1}  # an asynchronous copy
-    assert product["threads"] == 256
+    assert (fetch.kernel, product.kernel) == ("fetch", "product")
+    assert fetch.shared_bytes == 512
+    assert fetch.dynamic_shared_bytes == 512
+    assert fetch.hot.what == "kernel"
+    assert fetch.hot.widths["global load"] == {"128": 1}  # an asynchronous copy
+    assert product.told()["threads"] == 256
     # the loop is the device function's, and its lines are found there
-    assert {line["text"] for line in product["hot"]["lines"]} == {
+    assert {line["text"] for line in product.hot.lines} == {
         "for k in range(a.shape[1]):", "acc += a[m, k] * b[k, n]",
     }  # fmt: skip
-    hot = [group for group in product["text"] if group["hot"]]
-    assert sum(len(group["instructions"]) for group in hot) == product["hot"]["total"]
-    assert len(product["text"]) > len(hot)
+    hot = [group for group in product.text if group["hot"]]
+    assert sum(len(group["instructions"]) for group in hot) == product.hot.total
+    assert len(product.text) > len(hot)
 
 
 @COMPILED
 def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled):
     result = compiled["record"]
     assert result.status == "right", result
-    assert [kernel["kernel"] for kernel in result.kernels] == ["fetch", "product"]
+    assert [kernel.kernel for kernel in result.kernels] == ["fetch", "product"]
     assert list(result.other_presets) == ["small"]
     product = result.other_presets["small"][-1]
-    assert product["block"] == [32, 8, 1]
-    assert product["hot"]["multiply_adds"] == HotLoop.recorded(store.convert(product, Kernel)).multiply_adds
+    assert (product.block, product.hot.multiplies, product.hot.lines) == ([32, 8, 1], True, [])
 
 
 @COMPILED
@@ -382,10 +376,9 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(w
 @pytest.fixture
 def code():
     """A machine-code record of two steps; the second compiles to something else on another preset."""
-    launch = SimpleNamespace(threads=128, grid=(1,), block=(32, 4), dynamic_shared_bytes=0)
 
     def kernel(cc):
-        return summaries.recorded(launch, codegen.MachineCode("k", cc, 66, 0, 0, 8192, disassembly(cc)))
+        return msgspec.to_builtins(assembled(cc)[0].launched(LAUNCH))
 
     old = {key: value for key, value in kernel("9.0").items() if key not in ("hot", "block", "occupancy")}
     data = {
@@ -421,7 +414,7 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
     assert summaries.main_compiled(found[:2]).kernel == "straight"
     assert summaries.main_compiled([]) is None
     code.steps["conv2d_naive"].kernels += found
-    assert records.main_kernel(code, "conv2d_naive").kernel == "k"
+    assert records.main_kernel(code, "conv2d_naive").kernel == "gemm_coarsened"
     code.steps["conv2d_naive"].kernels = found
     assert pages.rendered("<!--= kernel conv2d_naive perfma --><!--/-->", None, code).endswith("-->1<!--/-->")
 
@@ -449,4 +442,4 @@ def test_the_shipped_record_has_every_kernels_mix():
         for preset in (None, *problems.timed_presets(step.ladder)):
             kernel = records.main_kernel(found, step.name, preset)
             assert kernel is not None, f"{step.name}: python -m common inspect --record"
-            assert HotLoop.recorded(kernel).multiply_adds > 0, (step.name, preset)
+            assert kernel.hot.multiply_adds > 0, (step.name, preset)

@@ -99,9 +99,7 @@ def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, mo
 
 
 def test_a_step_has_its_own_kernels_on_some_presets_and_its_usual_ones_on_the_others():
-    kernel = summaries.Kernel(
-        kernel="k", architecture="9.0", registers=1, stack_bytes=0, shared_bytes=0, instructions={}, loop={}
-    )
+    kernel = summaries.Kernel(kernel="k", architecture="9.0", registers=1)
     own = replaced(kernel, registers=2)
     code = MachineCode(steps={"gemm_naive": StepCode(source="s", kernels=[kernel], other_presets={"photo": [own]})})
     found = [records.code_kernels(code, "gemm_naive", preset) for preset in ("photo", "gemm-2048", None)]

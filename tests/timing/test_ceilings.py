@@ -29,8 +29,8 @@ def test_the_machine_code_multiplies_on_tensor_cores(name, kind):
     signature = types.void(words, types.int64, sums)
     launch = codegen.Launch(name, kernel, (1, 1, 1), (threads, 1, 1), signature)
     for architecture, text in codegen.ptx(launch, MMA if name == "mma" else ["9.0a"]).items():
-        code = codegen.machine_code(launch, architecture, text)
-        multiplied = [one.text for one in code.listing.instructions if "MMA" in one.name]
+        code, listing = codegen.machine_code(launch, architecture, text)
+        multiplied = [one.text for one in listing.instructions if "MMA" in one.name]
         assert code.stack_bytes == code.spill_bytes == 0
         assert code.registers <= 65536 // (ceilings.BLOCKS_PER_MULTIPROCESSOR[name] * threads)
         assert all(text.startswith(TEXTS[name, kind]) for text in multiplied), multiplied[:3]

@@ -7,7 +7,7 @@ from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, grid, label, outline, span, titled
 from common.trace import trace
-from common.trace.cost import BANKS
+from common.trace.cost import BANKS, WARP
 
 shared = import_module("lessons.06_tensor_cores.hgemm_shared")
 pipelined = import_module("lessons.06_tensor_cores.hgemm_pipelined")
@@ -19,23 +19,29 @@ CHOSEN = 5  # the lane that is followed
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 
 
-def _traced(name, shape, watched=()):
-    """The trace of a step's first block at a shape."""
-    task = trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), watched=watched)
+def _traced(name, shape, kept=0):
+    """The trace of a step's one block at a shape, with the first requests of each access."""
+    task = trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), kept=kept)
     (found,) = trace.results([task])
     return found.main
 
 
+def _places(request):
+    """The threads of a request, each with the float16 that it asks for, counted from the array's first."""
+    bytes_ = enumerate(request.places, WARP * request.warp)
+    return {thread: place // 2 for thread, place in bytes_ if place is not None}
+
+
 def fragments():
     """Which lane of hgemm_mma holds which elements of the tiles of A, B and C: all that it reads and writes."""
-    events = _traced("hgemm_mma", f"M={M} N={N} K={K}", ["a", "b", "c"]).events
+    accesses = {a.array: a for a in _traced("hgemm_mma", f"M={M} N={N} K={K}", kept=8).select("global")}
     figure, axes = canvas.new_figure(9.6, 8.2)
     gap = 2.6
     corners = {"a": (0, 0, M, K), "b": (K + gap, -K - gap, K, N), "c": (K + gap, 0, M, N)}
     titles = {"a": f"A: {M} × {K}", "b": f"B: {K} × {N}", "c": f"C: {M} × {N}"}
     for array, (left, top, rows, columns) in corners.items():
-        for i, event in enumerate(event for event in events if event.array == array):
-            for lane, place in zip(event.threads, event.places, strict=True):
+        for i, request in enumerate(accesses[array].seen):
+            for lane, place in _places(request).items():
                 row, column = divmod(place, columns)
                 mine = lane == CHOSEN
                 face, alpha = (VERMILION, 1.0) if mine else (SHADES[lane // 4], 0.3)
@@ -99,12 +105,10 @@ def rows_in_banks():
     banks = 4  # of a piece of 16 bytes
     pieces = BANKS // banks
     for axes, name in zip(axes_row, ("hgemm_shared", "hgemm_swizzled"), strict=True):
-        kernel = _traced(name, "M=128 N=128 K=64", ["a_tile"])
-        copied = {}  # by thread, the place of its first piece: threads copy neighbouring pieces
-        for event in kernel.events:
-            if event.op == "copy":
-                copied |= {t: at for t, at in zip(event.threads, event.places, strict=True) if t not in copied}
-        access = next(a for a in kernel.accesses if (a.array, a.op) == ("a_tile", "read"))
+        kernel = _traced(name, "M=128 N=128 K=64", kept=2)  # the first warps' requests: neighbours copy neighbours
+        tile = {one.op: one for one in kernel.select("shared") if one.array == "a_tile"}
+        copied = {thread: at for request in tile["copy"].seen for thread, at in _places(request).items()}
+        access = tile["read"]
         slots = [place // SIDE for place in access.sample[:SIDE]]
         for thread in range(SIDE * pieces):
             place = copied[thread]
