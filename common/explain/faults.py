@@ -1,5 +1,5 @@
-"""One fault: what went wrong, at which line of a step's file, and what to look at. It is made of what a check found, of
-a file's text, or of what Python, Numba or the driver raised. Kinds and patterns: ``kinds.toml``, ``errors.toml``."""
+"""One fault: what went wrong, at which line of a step's file, and what to look at. It is made of what a check found,
+of a file's text, or of what Python, Numba or the driver raised. Kinds, patterns: ``kinds.toml``, ``errors.toml``."""
 
 import ast
 import difflib
