@@ -47,12 +47,21 @@ class Fault:
     met: int = 0
 
     @property
+    def by(self) -> str:
+        """The thread that met it first."""
+        thread, block = (", ".join(map(str, place or ())) for place in (self.thread, self.block))
+        return f"thread ({thread}) of block ({block})"
+
+    @property
     def placed(self) -> str:
-        """What it is, with the place of the thread that met it if that is known."""
-        if self.thread is None or self.block is None:
-            return self.what
-        thread, block = (", ".join(map(str, place)) for place in (self.thread, self.block))
-        return f"{self.what} (line {self.line}, thread ({thread}) of block ({block}))"
+        """What it is, with its line and thread if these are known."""
+        return self.what if self.thread is None else f"{self.what} (line {self.line}, {self.by})"
+
+    @property
+    def sentence(self) -> str:
+        """What a trace found, by the name of its kind, with its line, how often, and the thread."""
+        times = f"{self.count:,} times, first " if self.count > 1 else ""
+        return f"line {self.line}: {UNSOUND[self.kind]}: {self.what} ({times}by {self.by})"
 
 
 def telling(one: Fault) -> tuple[int, int]:
