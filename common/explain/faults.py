@@ -230,12 +230,12 @@ def raised_at(error: BaseException, path: Path) -> int | None:
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if Path(frame.f_code.co_filename).name == path.name:
             return line
-        if (worked_on := kernel_line(frame, path)) is not None:
+        if (worked_on := _kernel_line(frame, path)) is not None:
             return worked_on
     return None
 
 
-def kernel_line(frame: FrameType, path: Path) -> int | None:
+def _kernel_line(frame: FrameType, path: Path) -> int | None:
     """The line of the file at ``path`` that Numba was working on in this frame of its own, if it was."""
     for name in ("inst", "self"):
         with suppress(AttributeError):

@@ -80,6 +80,15 @@ def test_the_collection_is_complete():
     assert {fixture.kind for fixture in FILES} <= set(faults.LOOK_AT)
 
 
+def test_patterns_of_errors_have_a_kind_and_words():
+    for kind, pattern, words in faults._errors():
+        assert kind in faults.LOOK_AT
+        groups = max(map(int, re.findall(r"\\(\d)", words)), default=0)
+        assert re.compile(pattern).groups >= groups
+        assert words in faults._SAY or "()" not in words
+    assert {*faults._SAY} <= {words for *_, words in faults._errors()}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("faults")
