@@ -356,10 +356,6 @@ def _global_set(_: re.Match[str], path: Path) -> _Said:
     return _Said("the kernel sets a global name", line=next((one.lineno for one in each(path, ast.Global)), None))
 
 
-def _wrong_arguments(found: re.Match[str], _: Path) -> _Said:
-    return _Said(found[1].replace("_function()", "this function"))  # as the tracer calls it
-
-
 def _plain_type(text: str) -> str:
     """Numba's name of a type as a reader would say it."""
     text = re.sub(r"Literal\[(\w+)\]\(([^)]*)\)", r"\1 \2", text)
@@ -372,6 +368,6 @@ _SAY: dict[str, _Say] = {  # as errors.toml names them
     f"{say.__name__[1:]}()": say
     for say in (
         _syntax, _plain_started, _plain_called, _returned_nothing, _no_name, _two_types, _undefined, _never_set,
-        _of_whole_arrays, _global_set, _wrong_arguments,
+        _of_whole_arrays, _global_set,
     )
 }  # fmt: skip
