@@ -39,7 +39,7 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lines: Count = 0  # to write between the markers (write), or at most to change (bug)
     shapes: tuple[Name, ...] = ()  # that it is checked at; default: its ladder's
     preset: str = ""  # that it is compiled for and timed on; default: PRESETS of its ladder
-    at_most: dict[str, Amount] = {}  # by the names of common.grade.tasks.COUNTED
+    at_most: dict[str, Amount] = {}  # by the names of common/grade/counted.toml
     at_least: dict[str, Amount] = {}
     because: dict[str, Name] = {}  # why it is asked for: said where a limit is not kept
     floor: Amount = 0.0  # with a GPU: percent of the floor's rate to reach on the preset

@@ -21,7 +21,7 @@ from numba.cuda import dispatcher
 
 from common.catalog import catalog, device, limits, problems, sources
 from common.check import check, fullsize, loading, plan
-from common.explain import errors, faults
+from common.explain import faults
 from common.explain.faults import Fault
 from common.machine_code import capture, codegen
 from common.machine_code.capture import replaced
@@ -96,7 +96,7 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
         found = file.tracer.faults() if file.tracer else []
     except TraceError as error:
         # of what the tracer does not know there is no verdict but a GPU's, or the compiler's; a mistake is told
-        if isinstance(error, MistakeError) and (fault := errors.of_error(error, path)):
+        if isinstance(error, MistakeError) and (fault := faults.of_error(error, path)):
             return StepResult(status="crashed", engine="traced", message=fault.what, faults=[fault])
         return StepResult(status="unjudged", engine="traced", message=str(error))
     again = file.before and not verdict.right and not found and task.depth != "large"

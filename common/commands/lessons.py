@@ -117,7 +117,7 @@ def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: boo
             console.say().rule(f"{path.name}, saved {saved}")
             for step in steps:
                 if path == step.path or path in sources.imported_helpers(step.path):
-                    run_edited(step, preset, without_gpu, loop.SavedAgain(path))
+                    run_edited(step, preset, without_gpu, loop.Saves([path]))
     except KeyboardInterrupt:
         console.tell("no longer watching")
     finally:

@@ -79,7 +79,7 @@ def _print_trace(step: Step, found: Traced, usual: bool) -> None:
             lines.append(f"  ... {more} more")
         console.tell(*map(escape, (*lines, *traces.sentences(kernel))))
     for fault in found.faults:
-        console.tell(f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}")
+        console.tell(f"[bold red]{escape(fault.sentence)}[/]\n    {escape(fault.code)}")
     if not found.faults:
         console.tell(f"[green]No fault[/] in what was traced: {traces.NO_FAULT}.")
         if usual:  # the shape is a multiple of the tiles
@@ -122,7 +122,7 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
         for fault in kernel.faults:
             told = {"file": kernel.file, "kernel": kernel.name, **to_builtins(fault), "name": UNSOUND[fault.kind]}
             told["look_at"] = fault.look_at or LOOK_AT[fault.kind]
-            faults.append((where + traces.fault_sentence(fault), told))
+            faults.append((where + fault.sentence, told))
     notes += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     lines = [f"[dim]{escape(traces.summary(kernel))}[/]" for kernel in found.kernels]
     lines += [escape(line) for line in (*traces.dearest(found.kernels), *notes)]

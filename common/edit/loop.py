@@ -147,11 +147,12 @@ def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
     return "unfinished", ""
 
 
-class Saves:
-    """Which of some ``files`` were saved since the last look."""
+class Saves(threading.Event):
+    """Which of some ``files`` were saved since the last look; set once one of them is not what it was at first."""
 
     def __init__(self, files: Iterable[Path]) -> None:
-        self._told = self._before = {path: _stamp(path) for path in files}
+        super().__init__()
+        self._first = self._told = self._before = {path: _stamp(path) for path in files}
 
     def look(self) -> list[Path]:
         """The files that were written before the last look, and not since: an editor may write several times."""
@@ -160,16 +161,8 @@ class Saves:
         self._before, self._told = now, self._told | {path: now[path] for path in found}
         return found
 
-
-class SavedAgain(threading.Event):
-    """Is set once ``path`` is another file than it was."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path, self._stamp = path, _stamp(path)
-
     def is_set(self) -> bool:
-        return super().is_set() or _stamp(self._path) != self._stamp
+        return super().is_set() or any(_stamp(path) != stamp for path, stamp in self._first.items())
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

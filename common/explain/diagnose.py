@@ -293,12 +293,6 @@ def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
                 yield cost + odd[i] + extra[i], _told_terms(problem, what, *span), partial(_with_terms, what, *span)
 
 
-def _with_terms(what: str, u: str, first: Any, last: Any, evidence: Evidence) -> Array:
-    """The elements, as :func:`_between` has them, if the terms of a range were missing, counted twice or alone."""
-    sums, expected = _between(evidence, u, first, last), evidence.expected
-    return {"missing": expected - sums, "twice": expected + sums, "alone": sums}[what]
-
-
 def _ranges(n: int) -> tuple[Array, Array, Array]:
     """First and last value of each range that is tried, and how odd it is: one value, an end, a beginning, others."""
     first, last = np.triu_indices(n) if n <= _LONGEST else (np.arange(n), np.arange(n))
@@ -310,16 +304,19 @@ def _ranges(n: int) -> tuple[Array, Array, Array]:
     return first, last, odd
 
 
-def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
-    """The sums of the terms from ``first`` to ``last``, of (ranges, positions) if these are arrays, along ``u``: a
-    letter summed over, an axis of x (where a term reads it), or all terms in their order."""
+def _with_terms(what: str, u: str, first: Any, last: Any, evidence: Evidence) -> Array:
+    """The elements, of (ranges, positions) if ``first`` and ``last`` are arrays, if the terms from ``first`` to
+    ``last`` were missing, counted twice or alone: along a letter summed over, along an axis of x (where a term reads
+    it), or of all terms in their order."""
     problem, table, extent = evidence.problem, evidence.table, _extents(evidence.problem)[u]
     index = np.broadcast_to(np.arange(extent) if u == _ALL else _index(problem, evidence.env, u), table.shape)
     inside = (index >= 0) & (index < extent)
     rows = np.arange(len(table))[:, None] * (extent + 1) + index + 1
     totals = np.bincount(rows[inside], table[inside], len(table) * (extent + 1))
     totals = totals.reshape(len(table), extent + 1).cumsum(axis=1).T
-    return np.asarray(totals[last + 1] - totals[first])
+    sums: Array = totals[last + 1] - totals[first]
+    expected = evidence.expected
+    return {"missing": expected - sums, "twice": expected + sums, "alone": sums}[what]
 
 
 def _told_terms(problem: Problem, what: str, u: str, first: int, last: int) -> str:

@@ -1,120 +1,27 @@
-"""One fault: what went wrong, at which line of a step's file, and what to look at."""
+"""One fault: what went wrong, at which line of a step's file, and what to look at. It is made of what a check found,
+of a file's text, or of what Python, Numba or the driver raised. Kinds, patterns: ``kinds.toml``, ``errors.toml``."""
 
 import ast
+import difflib
+import functools
+import importlib
 import re
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from types import FrameType
+from typing import NamedTuple, TypeVar
 
 from common.catalog import store
 
-# What to look at, by kind of fault.
-LOOK_AT = {
-    "syntax": "this line, and the one before it: a bracket, quote or colon that is missing shows late",
-    "import": "the spelling, and whether the package is installed in this environment",
-    "launch": "the function launch at the file's end: the workbook calls it by this name, with these arguments",
-    "shape-not-constant": "give the shape a name above the kernel, in the blank if there is one, such as "
-    "TILE_SHAPE = (TILE, TILE + 1), and use that name: inside the call Numba computes nothing",
-    "dtype": "the dtype: a Numba type such as float32, imported from numba",
-    "float-index": "how the index is computed: / gives a float, // an integer",
-    "unpacked": "the right side: cuda.grid(1) gives one number, cuda.grid(2) two",
-    "float-size": "the sizes on this line: 8 for 8.0, // for /; a block, a grid and a shape are whole numbers",
-    "index-count": "the number of indices against the array's axes",
-    "two-types": "the lines that set it: a variable has one type throughout a kernel",
-    "unknown-name": "the spelling, and whether the name is set before this line or outside the kernel",
-    "unset-variable": "the branches before this line: one of them does not set it",
-    "unknown-attribute": "the spelling",
-    "argument-count": "this call against the function's parameters",
-    "unsupported": "kernels know numbers, arrays by element, loops, math and cuda: write it with these",
-    "allocates": "a loop in its place, acc += a[m, k] * b[k, n], and cuda.local.array(SIZE, float32) for values that "
-    "a thread keeps: a kernel allocates no array",
-    "returns": "store the value in an array: a kernel returns nothing",
-    "launch-form": "the line that starts the kernel: kernel[grid, block](arguments), sizes in whole numbers",
-    "no-decorator": "the line above def: @cuda.jit makes a kernel, @cuda.jit(device=True) a function for kernels",
-    "returns-nothing": "the return at the end of this function: launch gets what it returns",
-    "array-for-number": "the number of indices: an element takes one number, and an array has an index for each axis",
-    "constant-written": "this name: what a kernel takes from its module is constant, arguments can be written",
-    "raises": "this line: launch, prepare and workspace may refuse a shape; what a kernel raises, no GPU hears",
-    "in-kernel": "the values that this line computes with, for this thread",
-    "ends-process": "this line: a step file returns, and neither exits nor interrupts",
-    "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
-    "launch-limits": "what launch asks for: blocks, threads of a block (x times y times z), dynamic shared memory",
-    "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
-    "dynamic-overlap": "one cuda.shared.array(0, dtype), and slices of it: tiles[:SIZE] and tiles[SIZE:]",
-    "not-called": "this line: () calls a function, = stores a value; without either it does nothing",
-    "output-renamed": "this line: c[m, n] = acc stores an element, c = acc makes c another name for acc",
-    "whole-numbers": "the array's dtype: float32 holds what is stored in it",
-    "stream": "the stream here: leave it out, of launches and of copies",
-    "registers": "fewer threads per block, or fewer values that each thread keeps: the register tile",
-    "shared-memory": "the shapes of the shared arrays: elements times 4 bytes, added up over all of them",
-    "outside": "this index and its guard: does it belong to this axis, and is it compared with the axis's extent?",
-    "negative-index": "the index's lower bound: as in Python, -1 is the last element and raises nothing",
-    "illegal-address": "the indices of every access to an argument array, and their guards",
-    "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, or of 8 if they are float16",
-    "no-end": "what ends this loop: nothing changes that it tests",
-    "endless": "what ends this loop: does the variable it tests change in every round, for every thread?",
-    "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
-    "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
-    "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
-    "float64": "write float32(0.0) for 0.0 and for a sum's 0, and float16(float32(0.0)) for float16(0.0); "
-    "convert an integer that meets a float32; name the type in device_array(shape, np.float32)",
-    "race": "the barriers: one must stand between these two lines, after what others read is written, and before it "
-    "is overwritten; one may do both",
-    "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, then a barrier, before this read",
-    "descriptor": "its fields: a tile begins on a 1024-byte boundary, and eight rows of 128 bytes are one stride",
-    "mbarrier": "barrier_init, publish_barriers and the barrier behind them; then a phase's arrivals and bytes",
-    "deadlock": "who completes the phase that is waited for: arrivals, bytes, and its parity, 0 for the first",
-    "proxy-fence": "fence_async() by every thread that wrote, then a barrier, before wgmma or tma_store2 reads it",
-    "wgmma-order": "wgmma_fence() after threads set or read the sums, wgmma_commit(), and wgmma_wait(0) before reads",
-    "operand": "this call's arguments, against what the helper's docstring says",
-    "left-cluster": "the kernel's end: cluster_sync() keeps a block and its shared memory until the others are done",
-    "zero-division": "what this divides by: on a GPU the quotient is some number, and no error",
-    "input-written": "this store: a program's other kernels may read the input meanwhile",
-    "unsound": "what this line shares with other threads, or reads before it is set",
-    "refused": "the conditions under which launch, prepare or workspace raise: every positive extent must be right",
-    "overlap": "how launch's grid and the kernel's first lines divide the output: no two blocks may own one element",
-    "read-before-write": "set it first: neither shared nor local arrays start at zero",
-    "unwritten": "what leads to this store: its guard, the loop around it, and the grid in launch",
-    "nan": "reads beyond an input's end, and sums that nothing set to zero",
-    "wrote_outside": "the guard of this store, and the index it compares",
-    "modified_input": "this store: inputs are only read",
-    "stale": "what is kept between launches: a cache with too short a key, weights read once, an old workspace",
-    "unstable": "the barriers, and memory that is read before it is written",
-    "uncaught": "this line, and what it compares or calls: the program ends here",
-    "imprecise": "the types: a sum that is an integer or a float16, TF32; or a term that is left out",
-}
-
-# What no right kernel does, whatever it computes: kinds in the order in which they are told, and their names.
-UNSOUND = {
-    "raises": "exception in a kernel",
-    "misaligned": "misaligned access",
-    "outside": "out of bounds",
-    "negative-index": "negative index",
-    "operand": "operand that an instruction does not take",
-    "descriptor": "wrong descriptor",
-    "divergent-barrier": "barrier not reached by all threads",
-    "warp-sync": "threads of a warp that do not meet",
-    "mbarrier": "wrong use of a barrier that counts bytes",
-    "copy-not-awaited": "read of a copy that was not waited for",
-    "proxy-fence": "tile handed over without a fence",
-    "wgmma-order": "sums used while wgmma is under way",
-    "left-cluster": "block that may have ended",
-    "race": "race",
-    "read-before-write": "uninitialised read",
-    "overlap": "race between blocks",
-    "deadlock": "wait that never ends",
-    "zero-division": "division by zero",
-    "no-end": "loop without an end",
-    "input-written": "store in an input",
-    "dynamic-overlap": "shared arrays that overlap",
-}
-
-# What explains the rest: this, and what the text itself shows.
-CAUSES = UNSOUND | {
-    "not-called": "line without effect", "output-renamed": "array not written", "whole-numbers": "whole numbers",
-}  # fmt: skip
-
+_KINDS = store.read_toml(Path(__file__).with_name("kinds.toml"))
+LOOK_AT: dict[str, str] = _KINDS["look_at"]
+UNSOUND: dict[str, str] = _KINDS["unsound"]  # in the order in which they are told
+CAUSES = UNSOUND | _KINDS["causes"]
+ARRAYS = {name: f"np.{name} takes whole arrays, and a kernel takes none" for name in _KINDS["arrays"]["taken"]}
+ARRAYS |= {name: f"np.{name} makes an array, and a kernel makes none" for name in _KINDS["arrays"]["made"]}
 _RACE_OF_ENGINES = (
     "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
 )
@@ -140,12 +47,21 @@ class Fault:
     met: int = 0
 
     @property
+    def by(self) -> str:
+        """The thread that met it first."""
+        thread, block = (", ".join(map(str, place or ())) for place in (self.thread, self.block))
+        return f"thread ({thread}) of block ({block})"
+
+    @property
     def placed(self) -> str:
-        """What it is, with the place of the thread that met it if that is known."""
-        if self.thread is None or self.block is None:
-            return self.what
-        thread, block = (", ".join(map(str, place)) for place in (self.thread, self.block))
-        return f"{self.what} (line {self.line}, thread ({thread}) of block ({block}))"
+        """What it is, with its line and thread if these are known."""
+        return self.what if self.thread is None else f"{self.what} (line {self.line}, {self.by})"
+
+    @property
+    def sentence(self) -> str:
+        """What a trace found, by the name of its kind, with its line, how often, and the thread."""
+        times = f"{self.count:,} times, first " if self.count > 1 else ""
+        return f"line {self.line}: {UNSOUND[self.kind]}: {self.what} ({times}by {self.by})"
 
 
 def telling(one: Fault) -> tuple[int, int]:
@@ -275,15 +191,183 @@ def called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
-# What of NumPy takes whole arrays in a kernel, or makes one.
-_OF_WHOLE = ("dot", "vdot", "inner", "matmul", "einsum", "outer")
-ARRAY_MAKERS = (
-    *_OF_WHOLE, "zeros", "empty", "ones", "full", "array", "zeros_like", "empty_like", "ones_like", "full_like",
-    "arange", "copy", "transpose", "concatenate", "stack", "linspace", "eye",
-)  # fmt: skip
+# --- what Python, Numba or the driver raised ---
 
 
-def array_made(name: str) -> str:
-    """That a kernel has no such function of NumPy."""
-    takes = "takes whole arrays, and a kernel takes" if name in _OF_WHOLE else "makes an array, and a kernel makes"
-    return f"np.{name} {takes} none"
+class _Said(NamedTuple):
+    what: str
+    look_at: str = ""  # in place of what is for its kind
+    line: int | None = None  # in place of the traceback's
+
+
+_Say = Callable[[re.Match[str], Path], _Said | None]
+
+
+def of_error(error: BaseException, path: Path) -> Fault | None:
+    """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
+    message = re.sub(r"0x[0-9a-f]+", lambda found: str(int(found[0], 16)), f"{type(error).__name__}: {error}")
+    at = getattr(error, "line", None) or raised_at(error, path)
+    for kind, pattern, words in _errors():
+        found = re.search(pattern, message, re.DOTALL)
+        said = found and (_SAY[words](found, path) if words in _SAY else _Said(found.expand(words)))
+        if said:
+            return fault(kind, said.what, path, said.line or at or _usual_line(kind, path), said.look_at)
+    return None
+
+
+@functools.cache
+def _errors() -> list[tuple[str, str, str]]:
+    """Kind, pattern and words of each error that is known."""
+    found = store.read_toml(Path(__file__).with_name("errors.toml"))["errors"]
+    return [(kind, pattern.replace("{arrays}", "|".join(ARRAYS)), words) for kind, pattern, words in found]
+
+
+def raised_at(error: BaseException, path: Path) -> int | None:
+    """The file's line that the error names or came from, or that Numba was working on."""
+    file = re.escape(path.name)
+    for named in re.findall(rf'File "[^"]*{file}", line (\d+)|{file} \((\d+)\)', str(error))[-1:]:
+        return int("".join(named))
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if Path(frame.f_code.co_filename).name == path.name:
+            return line
+        if (worked_on := _kernel_line(frame, path)) is not None:
+            return worked_on
+    return None
+
+
+def _kernel_line(frame: FrameType, path: Path) -> int | None:
+    """The line of the file at ``path`` that Numba was working on in this frame of its own, if it was."""
+    for name in ("inst", "self"):
+        with suppress(AttributeError):
+            # not getattr: the driver's objects do much when asked for an attribute
+            place = object.__getattribute__(frame.f_locals.get(name), "__dict__").get("loc")
+            if type(place).__name__ == "Loc" and Path(place.filename).name == path.name:
+                return int(place.line)
+    return None
+
+
+def _usual_line(kind: str, path: Path) -> int | None:
+    """The line that an error of this kind is mostly of, where the error names none."""
+    calls = list(each(path, ast.Call))
+    usual: dict[str, Iterable[ast.expr | ast.stmt]] = {
+        "shared-memory": [node for node in calls if called(node) in ("array", "shared_array")],
+        "endless": each(path, ast.While),
+        "launch": _functions(path, "launch"),
+    }
+    launches = [node for node in calls if isinstance(node.func, ast.Subscript)]
+    started = kind in ("argument-count", "registers", "launch-limits")
+    return next((node.lineno for node in (launches if started else usual.get(kind, ()))), None)
+
+
+def _functions(path: Path, *names: str) -> list[ast.FunctionDef]:
+    return [node for node in each(path, ast.FunctionDef) if node.name in names]
+
+
+_IMPORTS = {"np": "import numpy as np", "math": "import math"} | {
+    name: f"from numba import {name}" for name in ("cuda", "float32", "float16", "int32", "uint32")
+}
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    close = [one for one in known if one.lower() == name.lower()] or difflib.get_close_matches(name, known, 1)
+    return f". Did you mean {close[0]}?" if close else ""
+
+
+def _syntax(found: re.Match[str], path: Path) -> _Said:
+    message, file, line = found.groups()
+    if file is None:
+        return _Said(f"syntax error: {cut(message)}")
+    said = f"{file}:{line}: syntax error: {message}"
+    if file == path.name:
+        return _Said(said, line=int(line))
+    return _Said(said, f"line {line} of {file}, which is imported here, and the line before it")
+
+
+def _plain_started(_: re.Match[str], path: Path) -> _Said:
+    for node in each(path, ast.Call):
+        name = getattr(node.func.value, "id", "") if isinstance(node.func, ast.Subscript) else ""
+        for function in _functions(path, name):
+            if not function.decorator_list:
+                text = f"line {node.lineno} starts {name} as a kernel, and {name} is a plain function"
+                return _Said(f"{text}: @cuda.jit is missing above it", line=function.lineno)
+    return _Said("what is started as a kernel here is none: @cuda.jit is missing above it")
+
+
+def _plain_called(found: re.Match[str], path: Path) -> _Said:
+    text = f"{found[1]} is a plain function, and a kernel calls it: @cuda.jit(device=True) is missing above it"
+    return _Said(text, line=next((one.lineno for one in _functions(path, found[1])), None))
+
+
+def _returned_nothing(found: re.Match[str], path: Path) -> _Said | None:
+    places = {"prepare": "the weights' place in launch", "workspace": "the last place in launch"}
+    for function in each(path, ast.FunctionDef):
+        name, inner = function.name, [one for one in function.body if isinstance(one, ast.FunctionDef)]
+        own = [node for one in function.body if one not in inner for node in ast.walk(one)]
+        returns = any(isinstance(node, ast.Return) and node.value for node in own)
+        if not returns and (name in places or (inner and name != "launch")):
+            missing = f": return {inner[-1].name} is missing at its end" if inner else ""
+            what = f", and what it returns takes {places[name]}" if name in places else missing
+            return _Said(f"{name} returns nothing{what}", line=function.lineno)
+    return None
+
+
+def _no_name(found: re.Match[str], _: Path) -> _Said:
+    known: list[str] = []
+    with suppress(Exception):
+        known = dir(importlib.import_module(found["module"]))
+    module, name = found["module"], found["name"]
+    lacks = f"{module} has no {name}{_did_you_mean(name, known)}"
+    if name not in known:
+        return _Said(lacks)
+    wait = "cuda.syncthreads() is how the threads of a block wait for each other" if "sync" in name else ""
+    return _Said(f"kernels have no {module}.{name}", look_at=wait or "this name: the host has it, and kernels do not")
+
+
+def _two_types(found: re.Match[str], path: Path) -> _Said:
+    first, second, name = _plain_type(found[1]), _plain_type(found[2]), found[3]
+    lines = [one.lineno for one in each(path, ast.Name) if isinstance(one.ctx, ast.Store) and one.id == name]
+    which = f"lines {' and '.join(map(str, lines))}, which set {name}: a variable has one type throughout a kernel"
+    text = f"{name} is {first} in one place and {second} in another"
+    return _Said(text, which, lines[0]) if lines else _Said(text)
+
+
+def _undefined(found: re.Match[str], path: Path) -> _Said:
+    name = found[1]
+    if name in _IMPORTS:
+        used = re.findall(r"\bnp\.(\w+)", text(path)) if name == "np" else ()
+        more = next((f"; and {said}" for said in map(ARRAYS.get, used) if said), "")
+        return _Said(f"{name} is not imported: {_IMPORTS[name]} is missing{more}", "the imports at the file's top")
+    known = sorted({node.id for node in each(path, ast.Name)} - {name})
+    return _Said(f"nothing is called {name} here" + _did_you_mean(name, known))
+
+
+def _never_set(found: re.Match[str], path: Path) -> _Said:
+    name = found[1]
+    added = any(getattr(node.target, "id", "") == name for node in each(path, ast.AugAssign))
+    start = f"the lines before the loop: {name} = float32(0.0) is missing" if added else ""
+    return _Said(f"{name} is read before it is set", start)
+
+
+def _of_whole_arrays(found: re.Match[str], _: Path) -> _Said:
+    return _Said(ARRAYS[found[1]])
+
+
+def _global_set(_: re.Match[str], path: Path) -> _Said:
+    return _Said("the kernel sets a global name", line=next((one.lineno for one in each(path, ast.Global)), None))
+
+
+def _plain_type(text: str) -> str:
+    """Numba's name of a type as a reader would say it."""
+    text = re.sub(r"Literal\[(\w+)\]\(([^)]*)\)", r"\1 \2", text)
+    text = re.sub(r"array\((\w+), (\d)d, \w+\)", r"a \2D array of \1", text)
+    text = re.sub(r"^i(?=\d)", "int", {"double": "float64", "float": "float32"}.get(text, text))
+    return " ".join(text.split())
+
+
+_SAY: dict[str, _Say] = {  # as errors.toml names them
+    f"{say.__name__[1:]}()": say
+    for say in (
+        _syntax, _plain_started, _plain_called, _returned_nothing, _no_name, _two_types, _undefined, _never_set,
+        _of_whole_arrays, _global_set,
+    )
+}  # fmt: skip

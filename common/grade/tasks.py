@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 from msgspec import field
 
-from common.catalog import catalog, exercises, problems
+from common.catalog import catalog, exercises, problems, store
 from common.catalog.exercises import Exercise
 from common.catalog.limits import occupancy
 from common.catalog.problems import Problem
@@ -26,34 +26,9 @@ from common.run.messages import Finding, Result, Status, Task
 from common.trace import cost as figures
 from common.trace.messages import Traced
 
-COUNTED = {  # by the names that at_most and at_least may limit
-    "float64": "{} float64 instructions in the compiled kernels",
-    "stack_bytes": "{} bytes of stack for each thread",
-    "registers": "{} registers for each thread",
-    "shared_bytes": "{} bytes of shared memory for each block",
-    "shared_per_thread": "{} bytes of shared memory for each thread",
-    "per_fma": "{} instructions for each multiply-add in the compiled loop",
-    "shared_per_fma": "{} loads from shared memory for each multiply-add in the compiled loop",
-    "barriers": "{} barriers in the compiled kernel",
-    "warps": "{} warps fit a multiprocessor",
-    "idle": "{} percent of the threads have no output pixel",
-    "blocks": "{} blocks",
-    "threads": "{} threads in a block",
-    "sectors": "{} sectors for each request to global memory",
-    "turns": "{} wavefronts for each request to shared memory",
-    "shared_requests": "{} requests of a warp to shared memory, as the source is written",
-    "under_way": "{} groups of copies still on their way after a wait",
-    "atomics": "{} atomic operations",
-    "writes": "{} writes to global memory for each output",
-    "shared_reads": "{} reads of shared memory for each multiply-add, as the source is written",
-    "global_reads": "{} reads of global memory for each multiply-add, as the source is written",
-}
-MEANING = {  # what is wrong with too much of it
-    "float64": "a Python number beside a float32 makes Numba compute in float64, 0.0 and 0 alike, in "
-    "float16(0.0), too: write float16(float32(0.0)). So does an integer, and a signed one of 64 bits that meets an "
-    "unsigned one, in a comparison too",
-    "stack_bytes": "an array that should be registers lies in local memory",
-}
+_WORDS = store.read_toml(Path(__file__).with_name("counted.toml"))
+COUNTED: dict[str, str] = _WORDS["counted"]  # by the names that at_most and at_least may limit
+MEANING: dict[str, str] = _WORDS["meaning"]  # what is wrong with too much of it
 EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
 READS = {"write": 1.5, "bug": 1.1}  # of global memory for each of the solution: there is more than one way

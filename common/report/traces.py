@@ -16,7 +16,6 @@ from rich.text import Text
 from common.catalog import cache, catalog, device, problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
-from common.explain import faults as explained
 from common.machine_code import summaries
 from common.machine_code.summaries import Kernel, SourceLine
 from common.records import records
@@ -75,7 +74,7 @@ def of(found: Traced, at: Problem | str) -> Kept:
                 {key: getattr(one, key) for key in _OF_ACCESS} | {"seen": [_request(one, each) for each in one.seen]}
                 for one in accesses
             ],
-            "faults": [{"line": fault.line, "text": fault_sentence(fault)} for fault in kernel.faults],
+            "faults": [{"line": fault.line, "text": fault.sentence} for fault in kernel.faults],
             "pipeline": [list(astuple(span)) for span in kernel.pipeline if span.start < TICKS],
         })  # fmt: skip
     return {"shape": str(at), "kernels": kernels, "main": found.kernels.index(found.main)}
@@ -187,13 +186,6 @@ def pipeline(kernel: TracedKernel, width: int) -> list[str]:
     marks = ", ".join(f"{mark} {state}" for state, mark in mbarriers.MARKS.items())
     head = f"Stages of block {_point(kernel.first_block)}, one event after the other: {marks}."
     return [head, *mbarriers.drawn(kernel.pipeline, width)] if kernel.pipeline else []
-
-
-def fault_sentence(fault: explained.Fault) -> str:
-    """A fault in one line, with the thread that met it first."""
-    times = f"{fault.count:,} times, first " if fault.count > 1 else ""
-    said = f"line {fault.line}: {explained.UNSOUND[fault.kind]}: {fault.what}"
-    return f"{said} ({times}by thread {_point(fault.thread or ())} of block {_point(fault.block or ())})"
 
 
 def comparison(traces: dict[str, Traced]) -> str:

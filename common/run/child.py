@@ -28,7 +28,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from common.catalog import catalog, device
-from common.explain import errors, faults
+from common.explain import faults
 from common.run.messages import Found, Result, Task, typed
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def attempt(task: Task[Found]) -> Found:
 
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
-    fault = errors.of_error(error, path)
+    fault = faults.of_error(error, path)
     text = " ".join(str(error).split())
     # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
     text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
@@ -181,7 +181,7 @@ def failure(error: BaseException, path: Path) -> Result:
     if isinstance(error, SyntaxError | catalog.CatalogError):
         message = fault.what if fault and isinstance(error, SyntaxError) else text
         return Result(status="unusable", message=message, faults=explained)
-    line, frames = errors.raised_at(error, path), traceback.extract_tb(error.__traceback__)
+    line, frames = faults.raised_at(error, path), traceback.extract_tb(error.__traceback__)
     own = [frame.line or "" for frame in frames[-1:] if Path(frame.filename).name == path.name]
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
     if isinstance(error, ValueError) and "raise ValueError" in "".join(own) and text:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from common.catalog.limits import LaunchLimitError
-from common.explain.faults import ARRAY_MAKERS, array_made
+from common.explain.faults import ARRAYS
 from common.run import child
 from common.trace import races, values, views
 from common.trace.cost import WARP, Bools, Ints, Ledger, count_nonzero
@@ -172,8 +172,9 @@ class Executor(State):
             return function.invoke(self, line, arguments, options)
         if isinstance(function, Intrinsic):
             return function.function(self, line, *arguments, **options)
-        if getattr(function, "__name__", "") in ARRAY_MAKERS and "numpy" in str(getattr(function, "__module__", "")):
-            raise self.error(line, array_made(function.__name__))
+        made = ARRAYS.get(getattr(function, "__name__", ""))
+        if made and "numpy" in str(getattr(function, "__module__", "")):
+            raise self.error(line, made)
         return function(*arguments, **options)
 
     @staticmethod

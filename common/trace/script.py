@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from common.catalog import limits
-from common.explain import errors
+from common.explain import faults
 from common.explain.faults import Fault, cut
 from common.machine_code import capture
 from common.machine_code.capture import replaced
@@ -360,7 +360,7 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     # from Numba's compiler, or of a launch that no GPU takes
     compiled = "NumbaError" in kinds or isinstance(error, limits.LaunchLimitError)
     compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
-    fault = errors.of_error(error, path) if compiled else None
+    fault = faults.of_error(error, path) if compiled else None
     if fault is None:
         place = rf'{re.escape(path.name)}", line (\d+)'
         said = re.findall(place, str(error))[:1] if compiled else []

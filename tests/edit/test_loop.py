@@ -376,7 +376,7 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
 
 
 def test_a_step_that_is_saved_again_while_it_runs_is_stopped(step, gpu):
-    stop = loop.SavedAgain(step.path)
+    stop = loop.Saves([step.path])
     assert not stop.is_set()
     this = loop.Run(step, "gemm-4096", False, stop)
     stages = this.stages()

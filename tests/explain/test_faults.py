@@ -11,7 +11,7 @@ from sampling import some
 from common.catalog import catalog, problems, store
 from common.check import run
 from common.edit import loop
-from common.explain import errors, faults
+from common.explain import faults
 from common.run import child, isolate
 from common.run.messages import Check, Compile
 from common.trace.messages import Trace
@@ -80,6 +80,15 @@ def test_the_collection_is_complete():
     assert {fixture.kind for fixture in FILES} <= set(faults.LOOK_AT)
 
 
+def test_patterns_of_errors_have_a_kind_and_words():
+    for kind, pattern, words in faults._errors():
+        assert kind in faults.LOOK_AT
+        groups = max(map(int, re.findall(r"\\(\d)", words)), default=0)
+        assert re.compile(pattern).groups >= groups
+        assert words in faults._SAY or "()" not in words
+    assert {*faults._SAY} <= {words for *_, words in faults._errors()}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("faults")
@@ -144,7 +153,7 @@ class CudaAPIError(Exception):
 )  # fmt: skip
 def test_errors_of_a_driver_are_explained(write, error, kind, says):
     path = write("gemm_x.py", "def launch(a, b, c):\n    pass\n")
-    fault = errors.of_error(error, path)
+    fault = faults.of_error(error, path)
     assert fault.kind == kind
     assert re.search(says, fault.what)
     assert fault.look_at
@@ -156,7 +165,7 @@ def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
     monkeypatch.syspath_prepend(str(path.parent))
     with pytest.raises(SyntaxError) as raised:
         catalog.load(path, "gemm")
-    fault = errors.of_error(raised.value, path)
+    fault = faults.of_error(raised.value, path)
     assert fault.what.startswith(f"{helper.name}:2: syntax error: ")
     assert (fault.line, fault.code) == (2, "import gemm_helper_of_test")
     assert fault.look_at.startswith("line 2 of gemm_helper_of_test.py")
@@ -176,7 +185,7 @@ def test_what_is_long_is_cut_and_what_a_terminal_obeys_is_shown(write):
 
 
 def test_what_no_pattern_knows_has_no_explanation(write):
-    assert errors.of_error(RuntimeError("the moon is full"), write("gemm_x.py", "x = 1\n")) is None
+    assert faults.of_error(RuntimeError("the moon is full"), write("gemm_x.py", "x = 1\n")) is None
 
 
 @pytest.mark.parametrize(
@@ -288,7 +297,7 @@ def test_a_function_that_builds_a_kernel_and_forgets_it_is_named(write):
         "gemm_x.py",
         "def build(n):\n    def kernel(c):\n        return 1\n\ndef launch(a, b, c):\n    build(1)[1, 1](c)\n",
     )
-    fault = errors.of_error(TypeError("'NoneType' object is not subscriptable"), path)
+    fault = faults.of_error(TypeError("'NoneType' object is not subscriptable"), path)
     assert (fault.kind, fault.line) == ("returns-nothing", 1)
     assert fault.what == "build returns nothing: return kernel is missing at its end"
 
