@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common.catalog import catalog, limits, sources, store
+from common.catalog import cache, catalog, limits, store
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import Hot, Kernel
 from common.records import entries
@@ -21,9 +21,8 @@ def card(**fields):
 
 
 def of_now(name):
-    """The code of a step as it is, as fields of what was measured of it."""
-    code = sources.provenance(catalog.find(name).path)
-    return {"source": code.source, "helpers": code.helpers}
+    """The code of a step as it is, as the field of what was measured of it."""
+    return {"source": cache.code(catalog.find(name).path)}
 
 
 def kernel(name, what="multiply loop", loop=None, **fields):

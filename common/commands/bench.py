@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, problems, sources
+from common.catalog import cache, catalog, device, problems
 from common.catalog.catalog import Step
 from common.check import run
 from common.commands import arguments, console
@@ -139,7 +138,7 @@ def sweep(options: argparse.Namespace) -> int:
         why = None if right else result.message or "; ".join(one.message for one in result.findings)
         median_ms = result.time.median_ms if right else None
         points.append(Point(tile=tile, status=result.status, median_ms=median_ms, reason=why))
-        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=shipped, points=points)
+        entry = Sweep(source=cache.code(step.path), shipped=shipped, points=points)
         record.keep("sweeps", preset, {step.name: entry})
     console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, shipped))
     return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, sources
+from common.catalog import cache, catalog, device
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import run
@@ -86,7 +85,7 @@ def _time_epilogues(pairs: Pairs, record: Record) -> None:
         ways = modules[step.name, preset]
         result = measuring.measure_epilogues(step, preset, ways)
         entry = Epilogues(
-            **asdict(result.code), shape=result.shape, found=result.found, ways=ways, made=result.ways,
+            source=result.code, shape=result.shape, found=result.found, ways=ways, made=result.ways,
             library=result.library, measure=timing.MEASURE_VERSION,
         )  # fmt: skip
         record.keep("epilogues", preset, {step.name: entry})
@@ -107,7 +106,7 @@ def _measure_accuracy(items: list[tuple[Step]], record: Record) -> None:
     """Measure the errors of the steps' products over K."""
     products, code = measuring.measure_accuracy([step for (step,) in items])
     for one in products:
-        entry = Accuracy(points=one.points, library=one.library, code=code.get(one.product))
+        entry = Accuracy(points=one.points, library=one.library, source=code.get(one.product, ""))
         record.keep("accuracy", one.operands, {one.product: entry})
     title = "errors over the results' root mean square, 10⁻⁶"
     for kind, said in (("accuracy", title), ("unfit", "operands beyond some precisions")):
@@ -127,7 +126,7 @@ def _profile(pairs: Pairs, record: Record) -> None:
         for entry in kernels:
             title = f"{one.step.name} on {one.preset}: {entry.kernel}"
             console.say().print(Table(["", " ", "  "], tools.sentences(entry), title=title, left=["  "]))
-        found = Profile(source=one.source or "", helpers=one.helpers, kernels=kernels, shape=one.problem.shape())
+        found = Profile(source=one.source or "", kernels=kernels, shape=one.problem.shape())
         record.keep("profile", str(one.preset), {one.step.name: found})
 
 
@@ -151,8 +150,8 @@ def _sanitize(items: list[tuple[Step]], record: Record) -> int:
     found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected))
     console.tell(*(f"{step.name}: {tool}: {escape(report)}" for tool, step, count, report in found if count))
     for step in steps:
-        code = asdict(sources.provenance(step.path))
-        seen = {tool: Sanitized(**code, errors=count) for tool, one, count, _ in found if one == step}
+        code = cache.code(step.path)
+        seen = {tool: Sanitized(source=code, errors=count) for tool, one, count, _ in found if one == step}
         record.keep("sanitizer", step.name, seen)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
@@ -170,7 +169,7 @@ def _time_compilers(pairs: Pairs, record: Record) -> None:
     for one in console.progress("time", measuring.time_compilers(pairs), pairs):
         times = (one.pairs or {})[device.NUMBA_CUDA]
         entry = Compilers(
-            **asdict(sources.provenance(one.step.path)), shape=one.problem.shape(), times=times,
+            source=cache.code(one.step.path), shape=one.problem.shape(), times=times,
             successor=f"{successor.PACKAGE} {successor.version()}", measure=timing.MEASURE_VERSION,
         )  # fmt: skip
         record.keep("compilers", str(one.preset), {one.step.name: entry})

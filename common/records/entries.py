@@ -7,7 +7,6 @@ from msgspec import Struct, field
 from common.catalog.catalog import PRECISIONS
 from common.catalog.device import Gpu
 from common.catalog.problems import PRESETS
-from common.catalog.sources import Code
 from common.catalog.store import Amount, Count, Name, Positive, one_of
 from common.machine_code.summaries import Kernel
 from common.run.messages import Beside, Paired, Tile, Timing
@@ -31,15 +30,17 @@ class Run(Struct, kw_only=True, omit_defaults=True):
     python: str | None = None
 
 
-class OfStep(Code, kw_only=True, omit_defaults=True):
-    """What was measured of a step's code, in the ``run`` of that key; ``measure``: the ``MEASURE_VERSION`` then."""
+class OfStep(Struct, kw_only=True, omit_defaults=True):
+    """What was measured of a step's code, in the ``run`` of that key; ``source`` is the code's digest
+    (:func:`common.catalog.cache.code`), ``measure`` the ``MEASURE_VERSION`` then."""
 
+    source: Name
     measure: Count | None = None
     run: str = ""
 
 
 class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
-    """A step's time at one ``shape``; ``imports`` are its :func:`common.catalog.sources.imported_steps`."""
+    """A step's time at one ``shape``."""
 
     shape: Shape
     timing: Timing
@@ -47,7 +48,6 @@ class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
     workspace_bytes: Count
     first_launch_ms: Amount | None = None
     elements_compared: Count | None = None
-    imports: dict[str, Code | str] = field(default_factory=dict)
     precision: Annotated[str, one_of(PRECISIONS)] | None = None  # if not the first
     requires: Name | None = None
     beside: Beside | None = None
@@ -114,11 +114,11 @@ class Agreement(OfStep, kw_only=True):
 
 
 class Accuracy(Struct, kw_only=True, omit_defaults=True):
-    """The errors of a product on one kind of operands: a step's, with its ``code``, a ``library``'s, or neither's."""
+    """The errors of a product on one kind of operands: a step's, of its ``source``, a ``library``'s, or neither's."""
 
     points: list[Errors]
     library: str = ""
-    code: Code | None = None
+    source: str = ""
     run: str = ""
 
 
@@ -128,7 +128,7 @@ class Epilogues(OfStep, kw_only=True):
     shape: Shape
     found: list[Fused]
     ways: Name
-    made: Code
+    made: Name
     library: str = ""
 
 
@@ -161,15 +161,17 @@ class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCH
     compilers: dict[Preset, dict[str, Compilers]] = field(default_factory=dict)
 
 
-class StepCode(Code, kw_only=True, omit_defaults=True):
+class StepCode(Struct, kw_only=True, omit_defaults=True):
     """A step's kernels for its default ``preset``; ``other_presets`` has those that differ. ``digest``: of all the
-    machine code that it launches, with grids and blocks; ``earlier``: code that became the same."""
+    machine code that it launches, with grids and blocks; ``source``: of the code, ``earlier``: of code that became
+    the same."""
 
+    source: Name
     kernels: list[Kernel]
     preset: Preset | None = None
     other_presets: dict[Preset, list[Kernel]] | None = None
     digest: str = ""
-    earlier: list[Code] = field(default_factory=list)
+    earlier: list[Name] = field(default_factory=list)
 
 
 class MachineCode(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):

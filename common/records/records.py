@@ -1,8 +1,8 @@
 """One JSON file per GPU: what was measured, on what, when, and from which source; and which of it still holds.
 
 A user's records lie under ``.workbook/results/``; the shipped ones under ``results/``, which ``--record`` changes.
-Every change is written at once. A row holds while these are as they were: source and helpers, or the machine code
-that they compile to; GPU, driver and compiling packages; the shape that would run; how times are taken. Other entries
+Every change is written at once. A row holds while these are as they were: the code, or the machine code that it
+compiles to; GPU, driver and compiling packages; the shape that would run; how times are taken. Other entries
 hold while the code does.
 """
 
@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, problems, sources, store
+from common.catalog import cache, catalog, device, problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
-from common.catalog.sources import Code
 from common.check import loading
 from common.machine_code import summaries
 from common.machine_code.summaries import Kernel
@@ -274,8 +273,7 @@ def record_code(outcomes: list[Outcome]) -> None:
         now = store.convert({**outcome.told(), "preset": outcome.preset}, StepCode)
         before = steps.get(outcome.step.name)
         if before and now.digest and before.digest == now.digest:
-            codes = [*before.earlier, Code(source=before.source, helpers=before.helpers)]
-            now.earlier = [one for one in codes if (one.source, one.helpers) != (now.source, now.helpers)]
+            now.earlier = [one for one in (*before.earlier, before.source) if one != now.source]
         steps[outcome.step.name] = now
     known = {step.name for step in catalog.everything()}
     steps = {name: value for name, value in steps.items() if name in known}
@@ -286,39 +284,31 @@ def record_code(outcomes: list[Outcome]) -> None:
 # --- what still holds ---
 
 
-def is_current(entry: Code, path: Path) -> bool:
-    """Was an entry made by a step's code as it is now, or by code that became the same machine code? Times with
-    epilogues are made by the epilogues' code, too."""
-    if isinstance(entry, Epilogues):
-        ways = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
-        if not (ways.is_file() and entry.made.is_of(ways)):
-            return False
-    if entry.is_of(path):
-        return True
-    now = _compiled(RESULTS / CODE_FILE).get(path.stem)
-    earlier = now.earlier if now and now.is_of(path) else []
-    return any(one.source == entry.source and entry.helpers in (None, one.helpers) for one in earlier)
-
-
 @store.kept_by_stamp
 def _compiled(path: Path) -> dict[str, StepCode]:
     return load_code(path.parent).steps
 
 
 def holds(entry: object, step: Step) -> bool:
-    """Is what was measured of a step there, and of its code as it is? A row may be another driver's."""
-    return isinstance(entry, Code) and is_current(entry, step.path)
+    """Is what was measured of a step there, and of its code as it is, or of code that became the same machine code?
+    Times with epilogues are of the epilogues' code, too. A row may be another driver's."""
+    if isinstance(entry, Epilogues) and entry.made != cache.code(catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"):
+        return False
+    source, now = getattr(entry, "source", ""), cache.code(step.path)
+    compiled = _compiled(RESULTS / CODE_FILE).get(step.name)
+    return source == now or (compiled is not None and compiled.source == now and source in compiled.earlier)
 
 
 def older(entry: object, name: str) -> bool:
     """Is what was measured of a step of another version of its code, or is it gone? A library has no versions."""
-    return isinstance(entry, Code) and not any(holds(entry, one) for one in catalog.everything() if one.name == name)
+    known = [step for step in catalog.everything() if step.name == name]
+    return bool(getattr(entry, "source", "")) and not any(holds(entry, step) for step in known)
 
 
 def errors_hold(record: Record, steps: list[Step]) -> bool:
     """Are the errors over K of all these steps there, and of their code as it is?"""
     found = [(kind.get(step.name), step) for kind in record.data.accuracy.values() for step in steps]
-    return bool(record.data.accuracy) and all(entry and holds(entry.code, step) for entry, step in found)
+    return bool(record.data.accuracy) and all(holds(entry, step) for entry, step in found)
 
 
 def ceilings_hold(record: Record) -> bool:
@@ -336,11 +326,6 @@ def row_holds(record: Record, step: Step, preset: str, room_bytes: int, in_turn:
     beside = found.beside is not None and _measured_here(record, found, ("torch",))
     if in_turn and not beside and catalog.on_tensor_cores(step, problems.preset(preset)) and peers.available():
         return False
-    now = sources.imported_steps(step.path)
-    for name in now.keys() & found.imports.keys():  # steps, as LESSON.STEP, and data files
-        before, path = found.imports[name], catalog.LESSONS / f"{name.replace('.', '/')}.py"
-        if before != now[name] and not (isinstance(before, Code) and is_current(before, path)):
-            return False
     return _same_size(record, preset, found, room_bytes)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict
 from rich.text import Text
 
-from common.catalog import cache, catalog, device, problems, sources, store
+from common.catalog import cache, catalog, device, problems, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
 from common.explain import faults as explained
@@ -386,8 +385,7 @@ def count_both(pairs: Sequence[tuple[Step, Problem]]) -> Iterator[tuple[Step, Pr
             counts = {**launch, "ffma_threads": products}
             kernels.setdefault(name, Counter()).update({key: value or 0 for key, value in counts.items()})
         found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
-        code = asdict(sources.provenance(step.path))
-        yield step, problem, Agreement(**code, shape=problem.shape(), kernels=found)
+        yield step, problem, Agreement(source=cache.code(step.path), shape=problem.shape(), kernels=found)
 
 
 def agreed_ratio(kernel: Counted, key: str) -> float | None:

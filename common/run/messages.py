@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field, structs
 
-from common.catalog import problems, sources, store
+from common.catalog import problems, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
@@ -128,10 +128,7 @@ class StepResult(Result, frozen=True, kw_only=True):
     gpu: str | None = None  # its name
     rows: Sequence[Library] = ()  # of libraries in a step's place
     launched: Sequence[str] = ()  # names of the kernels, in order
-    # the code that ran, as common.catalog.sources.provenance says it
-    source: str | None = None
-    helpers: dict[str, str] | None = None
-    imports: dict[str, sources.Code | str] | None = None
+    source: str | None = None  # the digest of the code that ran (common.catalog.cache.code)
     # of what is compiled
     kernels: Sequence[Summary] = ()  # for each architecture
     other_presets: dict[str, list[Summary]] | None = None  # those that compile to something else

@@ -9,7 +9,6 @@ from typing import Any
 from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.catalog.sources import Code
 from common.check import run
 from common.check.run import TIME_SECONDS, beyond
 from common.machine_code import successor
@@ -115,7 +114,7 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     return run.ask("the GPU could not be measured", timetasks.ceilings)
 
 
-def measure_accuracy(steps: list[Step]) -> tuple[list[peers.Measured], dict[str, Code]]:
+def measure_accuracy(steps: list[Step]) -> tuple[list[peers.Measured], dict[str, str]]:
     """The errors of steps that run here, and of cuBLAS; by step the code. Raises as :func:`measure_device` does."""
     device.require_gpu("measuring errors")
     files = {step.name: str(step.path) for step in steps if not beyond(step)}

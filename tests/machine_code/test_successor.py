@@ -6,10 +6,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from msgspec import to_builtins
 
 from common import cli
-from common.catalog import catalog, device, problems, sources
+from common.catalog import cache, catalog, device, problems
 from common.check import loading
 from common.commands import arguments, console
 from common.machine_code import capture, successor
@@ -201,7 +200,7 @@ def test_the_table_has_the_times_by_both():
     card = records.Record(records.RESULTS / "none.json", entries.Card(gpu=gpu, runs={}, rows={}))
     first, second = (messages.Timing(ms, ms, ms, 0.0, 10) for ms in (2.0, 3.0))
     both = entries.Compilers(
-        **to_builtins(sources.provenance(step.path)), shape={}, successor="numba-cuda-mlir 0.6.0", run="now",
+        source=cache.code(step.path), shape={}, successor="numba-cuda-mlir 0.6.0", run="now",
         times=messages.Paired(first, second, 2 / 3, 2 / 3, 2 / 3, 0.0),
     )  # fmt: skip
     card.data.runs["now"] = entries.Run(date="2026-01-02", driver="1", cuda="13.0", packages={"numba-cuda": "0.30"})

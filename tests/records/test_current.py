@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 
 import pytest
-from msgspec import to_builtins
 
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
@@ -52,10 +51,9 @@ def steps(monkeypatch, write, tmp_path):
 
 
 def result(step, shape):
-    code = sources.provenance(step.path)
     return StepResult(
         status="right", timing=TIMES, prepare_ms=None, first_launch_ms=1.0, workspace_bytes=0, elements_compared=5,
-        shape=shape, source=code.source, helpers=code.helpers, imports=sources.imported_steps(step.path),
+        shape=shape, source=cache.code(step.path),
     )  # fmt: skip
 
 
@@ -170,10 +168,9 @@ SHAPE = problems.preset(PRESET)
 def measured(record, steps, monkeypatch, write, tmp_path):
     """The record with all that is measured of a step beside its time."""
     monkeypatch.setattr(catalog, "everything", lambda: steps)
-    made = sources.provenance(write("lessons/01_one/ways.py", "WAYS = 1\n"))
+    made = cache.code(write("lessons/01_one/ways.py", "WAYS = 1\n"))
     for step in steps:
-        code = sources.provenance(step.path)
-        fields = to_builtins(code)
+        fields = {"source": cache.code(step.path)}
         record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])})
         record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[])})
         shape = SHAPE.shape()
@@ -186,7 +183,7 @@ def measured(record, steps, monkeypatch, write, tmp_path):
         times = Paired(TIMES, TIMES, 1.0, 1.0, 1.0, 0.0)
         both = entries.Compilers(**fields, shape=shape, times=times, successor="0.6")
         record.keep("compilers", PRESET, {step.name: both})
-    errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}
+    errors = {step.name: entries.Accuracy(points=[], source=cache.code(step.path)) for step in steps}
     for kind in ("normal", "small"):
         record.keep("accuracy", kind, errors)
     return record
