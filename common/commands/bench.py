@@ -18,7 +18,7 @@ from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
 from common.run.messages import Outcome, StepResult, Tile
-from common.timing import measuring, peers, timing
+from common.timing import measuring, peers
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
 
@@ -68,7 +68,7 @@ class Rows:
         with closing(measuring.measure(pairs, None, presets, ceilings, self.quick, ready)) as found:
             for kind, one in found:
                 if kind == "ceilings":
-                    self.record.set_ceilings(one, timing.MEASURE_VERSION)
+                    self.record.set_ceilings(one)
                 elif kind == "step":
                     self.outcomes.append(one)
                     if one.status == "right":

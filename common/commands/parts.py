@@ -18,7 +18,7 @@ from common.records.entries import Accuracy, Compilers, Epilogues, Profile, Sani
 from common.records.records import Record
 from common.report import figures, pages, traces
 from common.report.table import Table
-from common.timing import measuring, timing, tools
+from common.timing import measuring, tools
 from common.trace import trace
 from common.trace.state import TraceError
 
@@ -86,7 +86,7 @@ def _time_epilogues(pairs: Pairs, record: Record) -> None:
         result = measuring.measure_epilogues(step, preset, ways)
         entry = Epilogues(
             source=result.code, shape=result.shape, found=result.found, ways=ways, made=result.ways,
-            library=result.library, measure=timing.MEASURE_VERSION,
+            library=result.library,
         )  # fmt: skip
         record.keep("epilogues", preset, {step.name: entry})
         found = pages.table("epilogues", record, step.name, preset)
@@ -170,7 +170,7 @@ def _time_compilers(pairs: Pairs, record: Record) -> None:
         times = (one.pairs or {})[device.NUMBA_CUDA]
         entry = Compilers(
             source=cache.code(one.step.path), shape=one.problem.shape(), times=times,
-            successor=f"{successor.PACKAGE} {successor.version()}", measure=timing.MEASURE_VERSION,
+            successor=f"{successor.PACKAGE} {successor.version()}",
         )  # fmt: skip
         record.keep("compilers", str(one.preset), {one.step.name: entry})
         first, second = (figures.milliseconds(each.median_ms) for each in (times.first, times.second))

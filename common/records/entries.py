@@ -1,4 +1,4 @@
-"""What record files hold: a struct for each kind of entry. None is what an older workbook did not note."""
+"""What record files hold: a struct for each kind of entry."""
 
 from typing import Annotated
 
@@ -21,21 +21,22 @@ Shape = dict[str, Count]
 
 
 class Run(Struct, kw_only=True, omit_defaults=True):
-    """A run's provenance. ``date`` is the day, ``packages`` are their versions by name."""
+    """A run's provenance. ``date`` is the day, ``packages`` are their versions by name, ``measure`` is the
+    :data:`common.timing.timing.MEASURE_VERSION` then."""
 
     date: Name
     driver: str
     cuda: str
     packages: dict[str, str]
     python: str | None = None
+    measure: Count = 1
 
 
 class OfStep(Struct, kw_only=True, omit_defaults=True):
     """What was measured of a step's code, in the ``run`` of that key; ``source`` is the code's digest
-    (:func:`common.catalog.cache.code`), ``measure`` the ``MEASURE_VERSION`` then."""
+    (:func:`common.catalog.cache.code`)."""
 
     source: Name
-    measure: Count | None = None
     run: str = ""
 
 
@@ -60,8 +61,7 @@ class PeerRow(Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="p
     timing: Timing
     layout: str = ""
     library: str = ""
-    kernels: list[str] | None = None
-    measure: Count | None = None
+    kernels: list[str] = field(default_factory=list)
     run: str = ""
 
 
@@ -72,7 +72,7 @@ class Profile(OfStep, kw_only=True):
     """Hardware counters of a step's launches at one shape."""
 
     kernels: list[Counters]
-    shape: Shape | None = None
+    shape: Shape
 
 
 class Sanitized(OfStep, kw_only=True):

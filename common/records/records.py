@@ -94,14 +94,14 @@ class Record:
         self.run = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         self.data.runs[self.run] = Run(
             date=now.date().isoformat(), driver=gpu.driver, cuda=gpu.cuda, python=platform.python_version(),
-            packages=sources.versions(_PACKAGES),
+            packages=sources.versions(_PACKAGES), measure=timing.MEASURE_VERSION,
         )  # fmt: skip
         return self.run
 
-    def set_ceilings(self, ceilings: Ceilings, measure: int | None = None) -> None:
+    def set_ceilings(self, ceilings: Ceilings) -> None:
         """Store this GPU's ceilings and write the file."""
         with self._changed() as data:
-            data.ceilings = replace(ceilings, measure=measure, run=self.run)
+            data.ceilings = replace(ceilings, run=self.run)
 
     def keep(self, group: str, outer: str, found: Mapping[str, Entry]) -> None:
         """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry})``."""
@@ -225,8 +225,7 @@ def other(slug: str) -> Record | None:
 def record_step(record: Record, outcome: Outcome) -> None:
     """Store a timed outcome."""
     precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
-    said = {"precision": precision, "requires": outcome.step.requires}
-    fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
+    fields = {**outcome.told(), "kind": "step", "precision": precision, "requires": outcome.step.requires}
     record.keep("rows", str(outcome.preset), {outcome.step.name: store.convert(fields, StepRow)})
 
 
@@ -235,7 +234,6 @@ def record_peers(record: Record, preset: str, result: StepResult) -> None:
     for row in result.rows:
         entry = PeerRow(
             shape=result.shape or {}, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
-            measure=timing.MEASURE_VERSION,
         )  # fmt: skip
         record.keep("rows", preset, {row.peer: entry})
 
@@ -341,7 +339,7 @@ def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]
     """By this driver, these packages, and the way a time is taken now?"""
     run, versions = record.run_of(entry), sources.versions(names)
     same = all(run.packages.get(name) == versions.get(name) for name in names)
-    return same and run.driver == record.data.gpu.driver and (entry.measure or 1) == timing.MEASURE_VERSION
+    return same and run.driver == record.data.gpu.driver and run.measure == timing.MEASURE_VERSION
 
 
 def _same_size(record: Record, preset: str, row: Row, room_bytes: int) -> bool:

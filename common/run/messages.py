@@ -16,7 +16,7 @@ from common.catalog import problems, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
-from common.catalog.store import Amount, Count, Name, Positive
+from common.catalog.store import Amount, Count, Positive
 from common.explain.faults import Fault
 from common.machine_code.summaries import Summary
 
@@ -50,7 +50,6 @@ class Timing(Struct, frozen=True, omit_defaults=True):
     median_error: Amount
     repeats: Count
     sm_mhz: Count | None = None
-    held_by: tuple[Name, ...] | None = None  # in older records: what kept the clock down
 
 
 class Paired(Struct, frozen=True):

@@ -63,8 +63,7 @@ class Ceilings(Struct, kw_only=True, omit_defaults=True):
     wgmma_s8: Timing | None = None
     wgmma_e4m3_gflops: Positive | None = None
     wgmma_e4m3: Timing | None = None
-    measure: Count | None = None  # in a record, the ``MEASURE_VERSION`` then, and the run's key
-    run: str = ""
+    run: str = ""  # in a record, the run's key
 
 
 def _toolkit(name: str) -> Any:

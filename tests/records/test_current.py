@@ -172,7 +172,7 @@ def measured(record, steps, monkeypatch, write, tmp_path):
     for step in steps:
         fields = {"source": cache.code(step.path)}
         record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])})
-        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[])})
+        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[], shape=SHAPE.shape())})
         shape = SHAPE.shape()
         agreed = entries.Agreement(**fields, shape=shape, kernels=[])
         record.keep("agreement", step.name, {str(SHAPE): agreed})
