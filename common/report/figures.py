@@ -111,7 +111,8 @@ def beside(record: Record, preset: str, step: str) -> Figure | None:
 def ceiling(record: Record, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
     ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores."""
-    rate: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops", None)
+    found = record.ceilings
+    rate = {"copy": found.copy_gbs, "fma": found.fma_gflops, **found.tensor_gflops}.get(what) if found else None
     return of(rate and rate / 1e3, lambda value: f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
 
 

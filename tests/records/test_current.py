@@ -22,7 +22,7 @@ GPU = {
     "l2_bytes": 1 << 25, "driver": "580.1", "cuda": "13.0",
 }  # fmt: skip
 TENSOR_CORES = ("mma_f16", "mma_tf32", "mma_s8", "wgmma_f16", "wgmma_tf32", "wgmma_s8", "wgmma_e4m3")
-CEILINGS = Ceilings(copy_gbs=1.0, fma_gflops=1.0, **{f"{name}_gflops": 2.0 for name in TENSOR_CORES})
+CEILINGS = Ceilings(copy_gbs=1.0, fma_gflops=1.0, tensor_gflops=dict.fromkeys(TENSOR_CORES, 2.0))
 ROOM = 1 << 35
 TIMES = timing.Timing(2.0, 2.0, 2.0, 0.0, 10)
 HELPER = "SIZE = 4\n"

@@ -286,13 +286,14 @@ def test_the_machine_code_record_is_of_the_shipped_kernels(step, shipped_code):
 # --- floors of other precisions ---
 
 TENSOR_CORES = Ceilings(
-    copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3
+    copy_gbs=4000.0, fma_gflops=60e3, tensor_gflops={"mma_f16": 600e3, "wgmma_f16": 800e3, "mma_tf32": 300e3}
 )
 
 
 def test_one_floor_holds_for_all_rows_of_a_card_and_three_products_take_three_times_as_long(record):
     record.start_run()
-    record.set_ceilings(replaced(TENSOR_CORES, wgmma_tf32_gflops=390e3))
+    rates = {**TENSOR_CORES.tensor_gflops, "wgmma_tf32": 390e3}
+    record.set_ceilings(replaced(TENSOR_CORES, tensor_gflops=rates))
     shape = {"M": 4096, "N": 4096, "K": 4096}
     half, single = (problems.preset(name).flops / 1e6 for name in ("hgemm-4096", "gemm-4096"))
     for name, requires in (("hgemm_mma", "8.0"), ("hgemm_wgmma", "9.0a")):
