@@ -16,6 +16,7 @@ from common.records.records import Record
 from common.run import isolate
 from common.run.messages import Check
 from common.timing import ceilings, measuring, peers, timing
+from common.timing import tasks as timetasks
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -36,7 +37,7 @@ def test_steps_are_right_at_every_shape_of_the_plan():
 
 def test_a_time_is_plausible_and_complete():
     step = catalog.find("gemm_naive")
-    (result,) = measuring.time_steps([(step, "tiny-gemm")])
+    (result,) = measuring.measure([(step, "tiny-gemm")])
     assert result.status == "right", result.reasons
     assert result.problem == problems.PRESETS["tiny-gemm"]
     times = result.timing
@@ -94,8 +95,9 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
 
 
 def test_errors_are_those_of_the_precision():
-    products, _ = measuring.measure_accuracy([catalog.find(name) for name in ("gemm_tuned", "hgemm_pipelined")])
-    rms = {one.product: [point.rms for point in one.points] for one in products if one.operands == "normals"}
+    steps = [catalog.find(name) for name in ("gemm_tuned", "hgemm_pipelined")]
+    found = run.ask("", timetasks.accuracy, {step.name: str(step.path) for step in steps if not run.beyond(step)})
+    rms = {name: [point.rms for point in one.points] for name, one in found["normals"].items()}
     assert max(rms["gemm_tuned"]) < 2e-5
     if peers.available():
         assert 1e-4 < max(rms["cuBLAS TF32"]) < 1e-3
@@ -126,7 +128,7 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     outcomes = list(run.check_steps(steps, without_gpu=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
     assert {o.step.name for o in outcomes if "gpu" in o.engines} == set(names)
-    timed = list(measuring.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
+    timed = list(measuring.measure([(step, catalog.usual_preset(step)) for step in steps]))
     assert [o.step.name for o in timed if o.status == "right" and o.time.median_ms > 0] == names
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import cache, catalog, device
+from common.catalog import cache, catalog, device, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import run
@@ -14,11 +14,11 @@ from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
 from common.records import records
-from common.records.entries import Accuracy, Compilers, Epilogues, Profile, Sanitized
+from common.records.entries import Compilers, Profile, Sanitized
 from common.records.records import Record
 from common.report import figures, pages, traces
 from common.report.table import Table
-from common.timing import measuring, tools
+from common.timing import measuring, tasks, tools
 from common.trace import trace
 from common.trace.state import TraceError
 
@@ -82,12 +82,8 @@ def _time_epilogues(pairs: Pairs, record: Record) -> None:
     """Time steps on presets with the epilogues of a module, fused and apart."""
     modules = {(one.step, one.preset): one.ways for one in catalog.settings().epilogues}
     for step, preset in pairs:
-        ways = modules[step.name, preset]
-        result = measuring.measure_epilogues(step, preset, ways)
-        entry = Epilogues(
-            source=result.code, shape=result.shape, found=result.found, ways=ways, made=result.ways,
-            library=result.library,
-        )  # fmt: skip
+        given = str(step.path), step.ladder, problems.preset(preset).shape(), modules[step.name, preset]
+        entry = run.ask(f"{step.name} on {preset}: the epilogues could not be timed", tasks.epilogues, *given)
         record.keep("epilogues", preset, {step.name: entry})
         found = pages.table("epilogues", record, step.name, preset)
         console.say().print(replace(found, title=f"{step.name} on {preset}"))
@@ -104,10 +100,9 @@ def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
 
 def _measure_accuracy(items: list[tuple[Step]], record: Record) -> None:
     """Measure the errors of the steps' products over K."""
-    products, code = measuring.measure_accuracy([step for (step,) in items])
-    for one in products:
-        entry = Accuracy(points=one.points, library=one.library, source=code.get(one.product, ""))
-        record.keep("accuracy", one.operands, {one.product: entry})
+    files = {step.name: str(step.path) for (step,) in items if not run.beyond(step)}
+    for operands, found in run.ask("the errors could not be measured", tasks.accuracy, files).items():
+        record.keep("accuracy", operands, found)
     title = "errors over the results' root mean square, 10⁻⁶"
     for kind, said in (("accuracy", title), ("unfit", "operands beyond some precisions")):
         console.say().print(replace(pages.table(kind, record), title=said))

@@ -10,9 +10,10 @@ from common.catalog.problems import PRESETS
 from common.catalog.store import Amount, Count, Name, Positive, one_of
 from common.machine_code.summaries import Kernel
 from common.run.messages import Beside, Paired, Tile, Timing
+from common.run.messages import PeerRow as PeerRow
 from common.timing.ceilings import Ceilings
-from common.timing.peers import Errors
-from common.timing.timing import Fused
+from common.timing.peers import Accuracy
+from common.timing.timing import Epilogues, OfStep
 from common.timing.tools import Counters, Counts
 
 SCHEMA = "numba-cuda-workbook/1"
@@ -32,14 +33,6 @@ class Run(Struct, kw_only=True, omit_defaults=True):
     measure: Count = 1
 
 
-class OfStep(Struct, kw_only=True, omit_defaults=True):
-    """What was measured of a step's code, in the ``run`` of that key; ``source`` is the code's digest
-    (:func:`common.catalog.cache.code`)."""
-
-    source: Name
-    run: str = ""
-
-
 class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
     """A step's time at one ``shape``."""
 
@@ -52,17 +45,6 @@ class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
     precision: Annotated[str, one_of(PRECISIONS)] | None = None  # if not the first
     requires: Name | None = None
     beside: Beside | None = None
-
-
-class PeerRow(Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="peer"):
-    """A library's time at one ``shape``: its memory ``layout``, version, and the kernels that it launched."""
-
-    shape: Shape
-    timing: Timing
-    layout: str = ""
-    library: str = ""
-    kernels: list[str] = field(default_factory=list)
-    run: str = ""
 
 
 Row = StepRow | PeerRow
@@ -111,25 +93,6 @@ class Agreement(OfStep, kw_only=True):
 
     shape: Shape
     kernels: list[Counted]
-
-
-class Accuracy(Struct, kw_only=True, omit_defaults=True):
-    """The errors of a product on one kind of operands: a step's, of its ``source``, a ``library``'s, or neither's."""
-
-    points: list[Errors]
-    library: str = ""
-    source: str = ""
-    run: str = ""
-
-
-class Epilogues(OfStep, kw_only=True):
-    """A step's times with the epilogues of a module, ``ways``, of the code ``made``; ``library`` is PyTorch's."""
-
-    shape: Shape
-    found: list[Fused]
-    ways: Name
-    made: Name
-    library: str = ""
 
 
 class Compilers(OfStep, kw_only=True):

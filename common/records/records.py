@@ -29,13 +29,14 @@ from common.check import loading
 from common.machine_code import summaries
 from common.machine_code.summaries import Kernel
 from common.records import entries
-from common.records.entries import Entry, Epilogues, MachineCode, PeerRow, Row, Run, StepCode, StepRow
+from common.records.entries import Entry, MachineCode, Row, Run, StepCode, StepRow
+from common.run.messages import PeerRow
 from common.timing import ceilings as measured
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
-    from common.run.messages import Outcome, StepResult
+    from common.run.messages import Outcome
 
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
@@ -229,15 +230,6 @@ def record_step(record: Record, outcome: Outcome) -> None:
     record.keep("rows", str(outcome.preset), {outcome.step.name: store.convert(fields, StepRow)})
 
 
-def record_peers(record: Record, preset: str, result: StepResult) -> None:
-    """Store a library's rows."""
-    for row in result.rows:
-        entry = PeerRow(
-            shape=result.shape or {}, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
-        )  # fmt: skip
-        record.keep("rows", preset, {row.peer: entry})
-
-
 # --- machine code ---
 
 
@@ -290,8 +282,10 @@ def _compiled(path: Path) -> dict[str, StepCode]:
 def holds(entry: object, step: Step) -> bool:
     """Is what was measured of a step there, and of its code as it is, or of code that became the same machine code?
     Times with epilogues are of the epilogues' code, too. A row may be another driver's."""
-    if isinstance(entry, Epilogues) and entry.made != cache.code(catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"):
-        return False
+    if isinstance(entry, timing.Epilogues):
+        ways = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
+        if entry.made != cache.code(ways):
+            return False
     source, now = getattr(entry, "source", ""), cache.code(step.path)
     compiled = _compiled(RESULTS / CODE_FILE).get(step.name)
     return source == now or (compiled is not None and compiled.source == now and source in compiled.earlier)

@@ -69,14 +69,16 @@ class Beside(Paired, frozen=True):
     peer: str
 
 
-class Library(Struct):
-    """A library's time: its name and precision, version and memory layout, and the kernels that it launches."""
+class PeerRow(Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="peer"):
+    """A library's time at one ``shape``: its memory ``layout``, version, and the kernels that it launched; in a
+    record its ``run``."""
 
-    peer: str
-    library: str
-    layout: str
+    shape: dict[str, Count]
     timing: Timing
+    layout: str = ""
+    library: str = ""
     kernels: list[str] = field(default_factory=list)
+    run: str = ""
 
 
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,7 +127,7 @@ class StepResult(Result, frozen=True, kw_only=True):
     lacking: str | None = None  # why there is none
     pairs: dict[str, Paired] | None = None  # with others, by their names: their times are the first
     gpu: str | None = None  # its name
-    rows: Sequence[Library] = ()  # of libraries in a step's place
+    rows: dict[str, PeerRow] | None = None  # of libraries in a step's place, by name and precision
     launched: Sequence[str] = ()  # names of the kernels, in order
     source: str | None = None  # the digest of the code that ran (common.catalog.cache.code)
     # of what is compiled

@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from common.catalog import cache, catalog, device, inputs, limits, problems
@@ -19,17 +18,6 @@ from common.timing import peers, timing
 from common.timing.ceilings import Ceilings, measure
 
 Timed = messages.Time | messages.Pair
-
-
-class EpiloguesResult(Struct, frozen=True, kw_only=True):
-    """Digests of the ``code`` of the step that ran, and of the epilogues', ``ways``; ``library``: PyTorch's version,
-    if it is there."""
-
-    shape: Shape
-    found: list[timing.Fused]
-    code: str
-    ways: str
-    library: str
 
 
 @lru_cache
@@ -176,17 +164,15 @@ def _fitted(problem: problems.Problem) -> problems.Problem:
     return loading.fitted(problem, loading.room())
 
 
-def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> EpiloguesResult:
+def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> timing.Epilogues:
     """The times of a step with each of the epilogues of the module ``ways``."""
     problem, module = _fitted(problems.from_shape(ladder, shape)), import_module(ways)
     fusing = import_module(catalog.settings().measured_by["epilogues"])
-    return EpiloguesResult(
-        shape=problem.shape(),
-        found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, _stopwatch()),
-        code=cache.code(Path(path)),
-        ways=cache.code(Path(str(module.__file__))),
-        library=peers.version(problem) if peers.available() else "",
-    )
+    found = fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, _stopwatch())
+    return timing.Epilogues(
+        source=cache.code(Path(path)), shape=problem.shape(), found=found, ways=ways,
+        made=cache.code(Path(str(module.__file__))), library=peers.version(problem) if peers.available() else "",
+    )  # fmt: skip
 
 
 def ceilings() -> tuple[device.Gpu, Ceilings]:
@@ -195,11 +181,14 @@ def ceilings() -> tuple[device.Gpu, Ceilings]:
     return gpu, measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
 
 
-def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, str]]:
-    """The errors of steps on matrices, by their names the files, and of cuBLAS; and by step the digest of the code
-    that ran."""
+def accuracy(files: dict[str, str]) -> dict[str, dict[str, peers.Accuracy]]:
+    """By kind of operands and by product the errors of steps on matrices, by their names the files, and of cuBLAS."""
     loading.drop()
     accuracy = import_module(catalog.settings().measured_by["accuracy"])
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
-    return accuracy.measure(steps), {name: cache.code(Path(path)) for name, path in files.items()}
+    found: dict[str, dict[str, peers.Accuracy]] = accuracy.measure(steps)
+    for products in found.values():
+        for name in files:
+            products[name].source = cache.code(Path(files[name]))
+    return found

@@ -69,6 +69,24 @@ class Fused(Struct, kw_only=True, omit_defaults=True):
     layout: str = ""
 
 
+class OfStep(Struct, kw_only=True, omit_defaults=True):
+    """What was measured of a step's code, whose digest is ``source`` (:func:`common.catalog.cache.code`); in a record
+    in the ``run`` of that key."""
+
+    source: Name
+    run: str = ""
+
+
+class Epilogues(OfStep, kw_only=True):
+    """A step's times with the epilogues of a module, ``ways``, of the code ``made``; ``library`` is PyTorch's."""
+
+    shape: dict[str, Count]
+    found: list[Fused]
+    ways: Name
+    made: Name
+    library: str = ""
+
+
 def collect_pairs(
     sample: Callable[[bool], tuple[float, float]], clock: Callable[[], float] = time.perf_counter, **limits: Any
 ) -> Paired:

@@ -72,7 +72,7 @@ CASES = {
     'check gemm_naive --shape "M=3 N=4 K=2"': lambda s: s.check_steps.shape == SMALL,
     "check gemm_naive --sim --seed 7": lambda s: s.check_steps.without_gpu and s.check_steps.seed == 7,
     "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.options["compiled"],
-    "time gemm_naive --file {file} --json": lambda s: s.time_steps.file == s.folder / "mine.py" and s.json,
+    "time gemm_naive --file {file} --json": lambda s: s.measure.file == s.folder / "mine.py" and s.json,
     "bench": lambda s: len(s.measure_rows.pairs) > 50 and not s.measure_rows.fresh and not s.measure_rows.shipped,
     "bench gemm_naive --problem gemm-2048": lambda s: (
         presets(s.measure_rows.pairs) == {"gemm-2048"} and s.measure_rows.fresh and "profile" not in s.asked
@@ -216,11 +216,11 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(run, "check_steps", nothing)
     note(measuring, "measure_device", (CARD, Ceilings(copy_gbs=1.0, fma_gflops=1.0)))
     note(run, "inspect_device", (CARD, 2**30))
-    note(measuring, "time_steps", nothing)
+    note(measuring, "measure", nothing)
     note(run, "compile_steps", compiled)
     note(records, "record_code")
     note(run, "summaries", nothing)
-    note(measuring, "tunables", ({"PAD": [0, 1, 2]}, {"PAD": 1}))
+    note(run, "ask", ({"PAD": [0, 1, 2]}, {"PAD": 1}))
     note(measuring, "sweep", nothing)
 
     def clean(steps):

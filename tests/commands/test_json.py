@@ -93,7 +93,7 @@ def test_of_times(printed, monkeypatch):
         Outcome(step=one, problem=problem, preset="gemm-2048", **result)
         for one, result in ((step, right), (other, refused))
     ]
-    monkeypatch.setattr(measuring, "time_steps", lambda *_: iter(outcomes))
+    monkeypatch.setattr(measuring, "measure", lambda *_: iter(outcomes))
     found = printed("time", "gemm_naive")
     assert keys(found) == "ceilings gpu results slug"
     assert [keys(one) for one in found["results"]] == [OF_A_TIME, "message problem status step"]

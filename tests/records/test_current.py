@@ -13,7 +13,7 @@ from common.records import entries, records
 from common.records.records import Record
 from common.report import pages
 from common.report.pages import Draw
-from common.run.messages import Answer, Library, Outcome, Paired, StepResult
+from common.run.messages import Answer, Outcome, Paired, PeerRow, StepResult
 from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
 
@@ -142,11 +142,11 @@ def test_ceilings_hold_as_rows_do(record):
 
 def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
     record.start_run()
-    rows = [Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")]
     shape = problems.preset("gemm-2048").shape()
-    records.record_peers(record, "gemm-2048", StepResult(status="right", rows=rows[:1], shape=shape))
+    row = PeerRow(shape=shape, timing=TIMES, layout="row-major", library="L")
+    record.keep("rows", "gemm-2048", {"cuBLAS FP32": row})
     assert records.libraries_hold(record, "gemm-2048", ROOM) is False
-    records.record_peers(record, "gemm-2048", StepResult(status="right", rows=rows, shape=shape))
+    record.keep("rows", "gemm-2048", {"cuBLAS TF32": row})
     assert records.libraries_hold(record, "gemm-2048", ROOM) is True
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}
@@ -280,28 +280,30 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
         def wait(self, step):
             did.append(["wait", step.name])
 
-    def measure(pairs, file, libraries, ceilings, quick, ready):
+    def measure(pairs, file, quick, ready):
         assert quick
-        did.append(["time", *(step.name for step, _ in pairs), ceilings])
+        did.append(["time", *(step.name for step, _ in pairs)])
         for step, preset in pairs:
-            yield (
-                "step",
-                Outcome.of(step, problems.preset(preset), preset, result(step, problems.preset(preset).shape())),
-            )
+            yield Outcome.of(step, problems.preset(preset), preset, result(step, problems.preset(preset).shape()))
+
+    def device_rates():
+        did.append(["ceilings"])
+        return device.Gpu(**GPU), CEILINGS
 
     monkeypatch.setattr(run, "Checking", Checking)
     monkeypatch.setattr(Record, "open", lambda *_: record)
     monkeypatch.setattr(run, "inspect_device", lambda: (device.Gpu(**GPU), ROOM))
     monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr(measuring, "measure_device", device_rates)
     monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
     for owner, name in ((console, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
         monkeypatch.setattr(owner, name, lambda *_, **__: None)
     found, timed = changed.check_changed(steps, {}, False, fresh=True)
     assert did == [
         ["compile", *(step.name for step in steps)],
-        ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],
-        ["check", "conv2d_naive"], ["wait", "conv2d_naive"], ["time", "conv2d_naive", False],
-        ["time", "gemm_naive", True],
+        ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive"], ["check", "gemm_coarsened"],
+        ["check", "conv2d_naive"], ["wait", "conv2d_naive"], ["time", "conv2d_naive"],
+        ["ceilings"], ["time", "gemm_naive"],
     ]  # fmt: skip
     assert [outcome.step.name for outcome in timed] == ["gemm_naive", "conv2d_naive"]
     assert {outcome.step.name for outcome in found} == {step.name for step in steps}
@@ -320,16 +322,18 @@ def bench(record, monkeypatch):
     def bench(steps, fresh=False, **gpu):
         measured = []
 
-        def measure(pairs, file, libraries, ceilings, quick=False, ready=None):
-            if ceilings:
-                measured.append("ceilings")
-                yield "ceilings", CEILINGS
+        def device_rates():
+            measured.append("ceilings")
+            return device.Gpu(**GPU), CEILINGS
+
+        def measure(pairs, file, quick=False, ready=None):
             for step, preset in pairs:
                 measured.append(step.name)
                 problem = problems.preset(preset)
-                yield "step", Outcome.of(step, problem, preset, result(step, problem.shape()))
+                yield Outcome.of(step, problem, preset, result(step, problem.shape()))
 
         monkeypatch.setattr(measuring, "measure", measure)
+        monkeypatch.setattr(measuring, "measure_device", device_rates)
         monkeypatch.setattr(run, "inspect_device", lambda: (device.Gpu(**{**GPU, **gpu}), ROOM))
         pairs = [(step, "gemm-2048") for step in steps]
         found = benches.measure_rows(pairs, fresh)
