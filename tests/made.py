@@ -39,7 +39,10 @@ def code(**steps):
 
 def counters(kernel="k", **fields):
     """A launch's hardware counters; those not named could not be read."""
-    return Counters(**{**dict.fromkeys(METRICS), "time_ns": 1.0, "kernel": kernel, "stalls": {}, **fields})
+    counts = {**dict.fromkeys(METRICS), **fields}
+    return Counters(
+        kernel=kernel, time_ns=counts.pop("time_ns") or 1.0, stalls=counts.pop("stalls", {}), counts=counts
+    )
 
 
 def disassembly(cc):

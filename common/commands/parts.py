@@ -16,8 +16,7 @@ from common.machine_code import successor
 from common.records import records
 from common.records.entries import Compilers, Profile, Sanitized
 from common.records.records import Record
-from common.report import figures, pages, traces
-from common.report.table import Table
+from common.report import figures, pages, tables, traces
 from common.timing import measuring, tasks, tools
 from common.trace import trace
 from common.trace.state import TraceError
@@ -118,11 +117,9 @@ def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
 def _profile(pairs: Pairs, record: Record) -> None:
     """Count with the hardware's counters."""
     for one, kernels in measuring.profile_steps(pairs):
-        for entry in kernels:
-            title = f"{one.step.name} on {one.preset}: {entry.kernel}"
-            console.say().print(Table(["", " ", "  "], tools.sentences(entry), title=title, left=["  "]))
         found = Profile(source=one.source or "", kernels=kernels, shape=one.problem.shape())
         record.keep("profile", str(one.preset), {one.step.name: found})
+        console.say().print(pages.table("profile", record, str(one.preset), one.step.name, *tables.COUNTERS))
 
 
 def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:

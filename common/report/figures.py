@@ -155,14 +155,15 @@ def counter(record: Record, preset: str, step: str, key: str) -> str | None:
     if entry is None:
         return None
     main = tools.main_kernel(entry.kernels)
+    counts = main.counts
     if key == "stall":
         return max(main.stalls, key=lambda stall: main.stalls[stall], default="").replace("_", " ")
     if key == "perfma":
-        each = tools.per(main.instructions, main.ffma_threads)
+        each = tools.per(counts.get("instructions"), counts.get("ffma_threads"))
         return of(each and 32 * each, ".1f")  # a warp has 32 threads
     if key == "load_ratio":
-        return of(tools.per(main.load_sectors, main.load_requests), ".1f")
-    return of(getattr(main, key) if key in tools.METRICS else None, ".0f")
+        return of(tools.per(counts.get("load_sectors"), counts.get("load_requests")), ".1f")
+    return of(counts.get(key), ".0f")
 
 
 def on(code: MachineCode, slug: str, word: str, *words: str) -> Any:

@@ -390,7 +390,7 @@ def count_both(pairs: Sequence[tuple[Step, Problem]]) -> Iterator[tuple[Step, Pr
 
 def agreed_ratio(kernel: Counted, key: str) -> float | None:
     """The hardware's count over the tracer's; None where neither counts anything."""
-    measured, expected = getattr(kernel.hardware, key), getattr(kernel.trace, key)
+    measured, expected = kernel.hardware[key], kernel.trace[key]
     if not expected:
         return math.inf if measured else None
     return float(measured / expected)

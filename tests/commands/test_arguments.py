@@ -233,6 +233,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
             yield Outcome(step=step, problem=problems.preset(preset), preset=preset, status="right", pairs=both)
 
     note(measuring, "profile_steps", profiled)
+    note(parts.pages, "table", "counters")
     note(measuring, "sanitize_steps", clean)
     note(measuring, "time_compilers", by_both)
     monkeypatch.setattr(successor, "version", lambda: "0.6")
