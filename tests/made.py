@@ -5,8 +5,8 @@ from pathlib import Path
 from common.catalog import cache, catalog, limits, store
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import Hot, Kernel
-from common.records import entries
-from common.records.entries import MachineCode, StepCode
+from common.records import records
+from common.records.records import MachineCode, StepCode
 from common.timing.tools import METRICS, Counters
 
 GPU = {
@@ -17,7 +17,7 @@ GPU = {
 
 def card(**fields):
     """A card's record as it would be read."""
-    return store.convert({"schema": entries.SCHEMA, "gpu": GPU, "runs": {}, "rows": {}, **fields}, entries.Card)
+    return store.convert({"schema": records.SCHEMA, "gpu": GPU, "runs": {}, "rows": {}, **fields}, records.Card)
 
 
 def of_now(name):

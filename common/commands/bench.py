@@ -13,11 +13,11 @@ from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.commands.parts import PARTS
 from common.records import records
-from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
 from common.run.messages import Outcome, StepResult, Tile
 from common.timing import measuring, peers, tasks
+from common.timing.timing import Point, Sweep
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
 

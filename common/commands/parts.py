@@ -14,10 +14,11 @@ from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
 from common.records import records
-from common.records.entries import Compilers, Profile, Sanitized
 from common.records.records import Record
 from common.report import figures, pages, tables, traces
 from common.timing import measuring, tasks, tools
+from common.timing.timing import Compilers
+from common.timing.tools import Profile, Sanitized
 from common.trace import trace
 from common.trace.state import TraceError
 

@@ -16,24 +16,26 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import to_builtins
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from common.catalog import cache, catalog, device, problems, sources, store
-from common.catalog.catalog import Step
+from common.catalog.catalog import PRECISIONS, Step
 from common.catalog.device import Gpu
-from common.catalog.problems import Problem
+from common.catalog.problems import PRESETS, Problem
+from common.catalog.store import Amount, Count, Name, one_of
 from common.check import loading
 from common.machine_code import summaries
 from common.machine_code.summaries import Kernel
-from common.records import entries
-from common.records.entries import Entry, MachineCode, Row, Run, StepCode, StepRow
-from common.run.messages import PeerRow
+from common.run.messages import Beside, PeerRow, Timing
 from common.timing import ceilings as measured
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
+from common.timing.peers import Accuracy
+from common.timing.timing import Compilers, Epilogues, OfStep, Sweep
+from common.timing.tools import Agreement, Profile, Sanitized
 
 if TYPE_CHECKING:
     from common.run.messages import Outcome
@@ -44,6 +46,78 @@ REFERENCE_GPU = "nvidia-h200"
 CODE_FILE, VERDICTS_FILE = "machine-code.json", "verdicts.json"  # beside the records of GPUs
 _COMPILING = ("numba", "numba-cuda", "numpy")
 _PACKAGES = (*_COMPILING, "torch")
+
+
+SCHEMA = "numba-cuda-workbook/1"
+Preset = Annotated[str, one_of(PRESETS)]
+
+
+class Run(Struct, kw_only=True, omit_defaults=True):
+    """A run's provenance. ``date`` is the day, ``packages`` are their versions by name, ``measure`` is the
+    :data:`common.timing.timing.MEASURE_VERSION` then."""
+
+    date: Name
+    driver: str
+    cuda: str
+    packages: dict[str, str]
+    python: str | None = None
+    measure: Count = 1
+
+
+class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
+    """A step's time at one ``shape``."""
+
+    shape: dict[str, Count]
+    timing: Timing
+    prepare_ms: Amount | None
+    workspace_bytes: Count
+    first_launch_ms: Amount | None = None
+    elements_compared: Count | None = None
+    precision: Annotated[str, one_of(PRECISIONS)] | None = None  # if not the first
+    requires: Name | None = None
+    beside: Beside | None = None
+
+
+Row = StepRow | PeerRow
+Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Epilogues | Compilers
+"""What was measured in a run; each type stands beside what measures it."""
+
+
+class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
+    """The record of one GPU. Sanitizer results are keyed by step and tool, agreements by step and shape, accuracy by
+    kind of operands and by product, all others by preset and by step or library."""
+
+    gpu: Gpu
+    runs: dict[str, Run]
+    rows: dict[Preset, dict[str, Row]]
+    ceilings: Ceilings | None = None
+    profile: dict[Preset, dict[str, Profile]] = field(default_factory=dict)
+    sanitizer: dict[str, dict[str, Sanitized]] = field(default_factory=dict)
+    sweeps: dict[Preset, dict[str, Sweep]] = field(default_factory=dict)
+    agreement: dict[str, dict[str, Agreement]] = field(default_factory=dict)
+    accuracy: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
+    epilogues: dict[Preset, dict[str, Epilogues]] = field(default_factory=dict)
+    compilers: dict[Preset, dict[str, Compilers]] = field(default_factory=dict)
+
+
+class StepCode(Struct, kw_only=True, omit_defaults=True):
+    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ. ``digest``: of all the
+    machine code that it launches, with grids and blocks; ``source``: of the code, ``earlier``: of code that became
+    the same."""
+
+    source: Name
+    kernels: list[Kernel]
+    preset: Preset | None = None
+    other_presets: dict[Preset, list[Kernel]] | None = None
+    digest: str = ""
+    earlier: list[Name] = field(default_factory=list)
+
+
+class MachineCode(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
+    """What the assembler made of each step's kernels, and the versions of the tools."""
+
+    tools: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, StepCode] = field(default_factory=dict)
 
 
 class RecordError(ValueError):
@@ -64,20 +138,20 @@ class Derived:
 class Record:
     """The record of one GPU, as ``data``."""
 
-    def __init__(self, path: Path, data: entries.Card) -> None:
+    def __init__(self, path: Path, data: Card) -> None:
         self.path, self.data, self.run = path, data, ""
         self.slug, self.folder = path.stem, path.parent
 
     @classmethod
     def load(cls, path: Path) -> Record:
         """Read a record; raises RecordError naming what is wrong with the file."""
-        return cls(path, _read(path, entries.Card))
+        return cls(path, _read(path, Card))
 
     @classmethod
     def open(cls, gpu: Gpu, folder: Path | None = None) -> Record:
         """The GPU's record, read from ``folder`` (default: OWN) or new."""
         path = (folder or OWN) / f"{gpu.slug}.json"
-        record = cls.load(path) if path.exists() else cls(path, entries.Card(gpu=gpu, runs={}, rows={}))
+        record = cls.load(path) if path.exists() else cls(path, Card(gpu=gpu, runs={}, rows={}))
         record.data.gpu = gpu
         return record
 
@@ -111,7 +185,7 @@ class Record:
             known.update((name, replace(one, run=self.run)) for name, one in found.items())
 
     @contextlib.contextmanager
-    def _changed(self) -> Iterator[entries.Card]:
+    def _changed(self) -> Iterator[Card]:
         """What the file holds now, whoever wrote it last, to be changed and written; raises StoreError or
         RecordError."""
         with store.locked(self.path.parent):
@@ -121,10 +195,10 @@ class Record:
             yield self.data
             store.write_json(self.path, to_builtins(self.data))
 
-    def sweep(self, preset: str, name: str) -> entries.Sweep | None:
+    def sweep(self, preset: str, name: str) -> Sweep | None:
         return self.data.sweeps.get(preset, {}).get(name)
 
-    def profile(self, preset: str, name: str) -> entries.Profile | None:
+    def profile(self, preset: str, name: str) -> Profile | None:
         return self.data.profile.get(preset, {}).get(name)
 
     def row(self, preset: str, name: str) -> Row | None:
@@ -134,7 +208,7 @@ class Record:
     def rows(self, preset: str) -> dict[str, Row]:
         return self.data.rows.get(preset, {})
 
-    def run_of(self, entry: entries.Entry) -> Run:
+    def run_of(self, entry: Entry) -> Run:
         """The run that an entry was measured in."""
         return self.data.runs[entry.run]
 
@@ -163,7 +237,7 @@ class Record:
         used = {"fp32", *(_precision(row) for row in self.rows(preset).values())}
         if self.ceilings is None or not self.rows(preset):
             return []
-        names = zip(catalog.PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True)
+        names = zip(PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True)
         found = [(name, derive(self.usual(preset), 1.0, self.ceilings, one)) for one, name in names if one in used]
         return [(name, floor) for name, floor in found if floor]
 
@@ -181,12 +255,10 @@ def _read(path: Path, kind: type[store.Found]) -> store.Found:
 
 def _precision(row: Row) -> str:
     """What a row's step computes with; a library's row does not say."""
-    return (row.precision if isinstance(row, StepRow) else None) or catalog.PRECISIONS[0]
+    return (row.precision if isinstance(row, StepRow) else None) or PRECISIONS[0]
 
 
-def derive(
-    problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = catalog.PRECISIONS[0]
-) -> Derived | None:
+def derive(problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = PRECISIONS[0]) -> Derived | None:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth). The peak is one
     for all rows of a precision, by the card's fastest instruction; None if it was not measured."""
     peak = measured.peak(ceilings, problem, precision)
@@ -214,7 +286,7 @@ def files(folder: Path) -> list[Path]:
 def nothing() -> Record:
     """A record of no GPU, in which nothing was measured."""
     gpu = Gpu(name="", compute_capability="", multiprocessors=0, memory_bytes=0, l2_bytes=0, driver="", cuda="")
-    return Record(Path(), entries.Card(gpu=gpu, runs={}, rows={}))
+    return Record(Path(), Card(gpu=gpu, runs={}, rows={}))
 
 
 def other(slug: str) -> Record | None:
@@ -225,7 +297,7 @@ def other(slug: str) -> Record | None:
 
 def record_step(record: Record, outcome: Outcome) -> None:
     """Store a timed outcome."""
-    precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
+    precision = outcome.step.precision if outcome.step.precision != PRECISIONS[0] else None
     fields = {**outcome.told(), "kind": "step", "precision": precision, "requires": outcome.step.requires}
     record.keep("rows", str(outcome.preset), {outcome.step.name: store.convert(fields, StepRow)})
 
@@ -282,7 +354,7 @@ def _compiled(path: Path) -> dict[str, StepCode]:
 def holds(entry: object, step: Step) -> bool:
     """Is what was measured of a step there, and of its code as it is, or of code that became the same machine code?
     Times with epilogues are of the epilogues' code, too. A row may be another driver's."""
-    if isinstance(entry, timing.Epilogues):
+    if isinstance(entry, Epilogues):
         ways = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
         if entry.made != cache.code(ways):
             return False

@@ -15,8 +15,8 @@ from common.catalog.problems import DEFAULT_PRESET
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop
 from common.records import records
-from common.records.entries import MachineCode, PeerRow, Row
-from common.records.records import Record
+from common.records.records import MachineCode, Record, Row
+from common.run.messages import PeerRow
 from common.timing import tools
 
 ROOFLINES = ("gemm", "conv2d")  # ladders that have one

@@ -16,14 +16,14 @@ from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import records
-from common.records.entries import Entry, MachineCode, PeerRow, Point, Row, StepRow
-from common.records.records import Record
+from common.records.records import Entry, MachineCode, Record, Row, StepRow
 from common.report import figures
 from common.report.figures import presets_in
 from common.report.table import OLDER, Cell, Table, titled
-from common.run.messages import Outcome, Tile
+from common.run.messages import Outcome, PeerRow, Tile
 from common.timing import peers
 from common.timing.ceilings import Ceilings
+from common.timing.timing import Point
 
 HEADER = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
 OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them

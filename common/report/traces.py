@@ -19,14 +19,13 @@ from common.explain import faults as explained
 from common.machine_code import summaries
 from common.machine_code.summaries import SourceLine, Summary
 from common.records import records
-from common.records.entries import Agreement, Counted
 from common.records.records import Record
 from common.report import tables
 from common.report.figures import kind
 from common.report.table import Cell, Table
 from common.run import messages
 from common.timing import measuring, tools
-from common.timing.tools import Counts
+from common.timing.tools import Agreement, Counted, Counts
 from common.trace import cost, trace
 from common.trace.cost import WORD_BYTES, served_together, wavefronts
 from common.trace.hopper import mbarriers

@@ -11,7 +11,8 @@ from msgspec import Struct, field
 
 from common.catalog import store
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Problem
-from common.catalog.store import Name, Number, Positive, Tally
+from common.catalog.store import Count, Name, Number, Positive, Tally
+from common.timing.timing import OfStep
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")  # of compute-sanitizer
 
@@ -36,6 +37,36 @@ class Counters(Struct, kw_only=True, omit_defaults=True):
 
 Counts = dict[str, Tally]
 """By the names in COUNTED, what :mod:`common.trace.trace` counts, too."""
+
+
+class Profile(OfStep, kw_only=True):
+    """Hardware counters of a step's launches at one shape."""
+
+    kernels: list[Counters]
+    shape: dict[str, Count]
+
+
+class Counted(Struct, kw_only=True, omit_defaults=True):
+    """What the hardware and the tracer count of a kernel; ``compiled`` with reads merged as the compiler does."""
+
+    kernel: Name
+    hardware: Counts
+    trace: Counts
+    compiled: Counts | None = None
+
+
+class Agreement(OfStep, kw_only=True):
+    """A step's kernels at one shape, counted by the hardware and by the tracer; the code is what the hardware ran."""
+
+    shape: dict[str, Count]
+    kernels: list[Counted]
+
+
+class Sanitized(OfStep, kw_only=True):
+    """How many errors a tool of compute-sanitizer found in a step."""
+
+    errors: Count
+
 
 _DATA = store.read_toml(Path(__file__).with_name("counters.toml"))
 METRICS: dict[str, str] = _DATA["profiled"]

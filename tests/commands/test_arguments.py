@@ -21,12 +21,12 @@ from common.edit import history
 from common.grade import grade
 from common.machine_code import successor
 from common.records import records
-from common.records.entries import Point, Sweep
 from common.report import traces
 from common.run import isolate
 from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
+from common.timing.timing import Point, Sweep
 from common.trace import trace
 
 LESSON = "05_implicit_gemm"

@@ -8,7 +8,7 @@ import pytest
 from sampling import some_days
 
 from common.catalog import catalog
-from common.records import entries, records
+from common.records import records
 from common.report import pages, tables
 from common.timing import peers
 
@@ -83,7 +83,7 @@ def test_lessons_show_their_own_products():
 
 def test_the_table_of_fewer_bits_has_a_column_for_each_depth_of_both_kinds(monkeypatch):
     points = [peers.Errors(K=depth, rms=depth * 1e-6, largest=1.0) for depth in (1024, 2048, 4096, 16384)]
-    entry = entries.Accuracy(points=points, library="CUDA 13")
+    entry = records.Accuracy(points=points, library="CUDA 13")
     record = records.nothing()
     short = dict.fromkeys(("cuBLAS BF16", "gemm_tuned"), entry)
     record.data.accuracy = {accuracy.USUAL: {**short, "cuBLAS FP16": entry}, accuracy.SHORT: short}

@@ -9,7 +9,7 @@ from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
 from common.commands import changed, console, parts
-from common.records import entries, records
+from common.records import records
 from common.records.records import Record
 from common.report import pages
 from common.report.pages import Draw
@@ -171,19 +171,19 @@ def measured(record, steps, monkeypatch, write, tmp_path):
     made = cache.code(write("lessons/01_one/ways.py", "WAYS = 1\n"))
     for step in steps:
         fields = {"source": cache.code(step.path)}
-        record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])})
-        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[], shape=SHAPE.shape())})
+        record.keep("sweeps", PRESET, {step.name: records.Sweep(**fields, points=[])})
+        record.keep("profile", PRESET, {step.name: records.Profile(**fields, kernels=[], shape=SHAPE.shape())})
         shape = SHAPE.shape()
-        agreed = entries.Agreement(**fields, shape=shape, kernels=[])
+        agreed = records.Agreement(**fields, shape=shape, kernels=[])
         record.keep("agreement", step.name, {str(SHAPE): agreed})
-        seen = {tool: entries.Sanitized(**fields, errors=0) for tool in tools.TOOLS}
+        seen = {tool: records.Sanitized(**fields, errors=0) for tool in tools.TOOLS}
         record.keep("sanitizer", step.name, seen)
-        entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
+        entry = records.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
         record.keep("epilogues", PRESET, {step.name: entry})
         times = Paired(TIMES, TIMES, 1.0, 1.0, 1.0, 0.0)
-        both = entries.Compilers(**fields, shape=shape, times=times, successor="0.6")
+        both = records.Compilers(**fields, shape=shape, times=times, successor="0.6")
         record.keep("compilers", PRESET, {step.name: both})
-    errors = {step.name: entries.Accuracy(points=[], source=cache.code(step.path)) for step in steps}
+    errors = {step.name: records.Accuracy(points=[], source=cache.code(step.path)) for step in steps}
     for kind in ("normal", "small"):
         record.keep("accuracy", kind, errors)
     return record

@@ -13,15 +13,16 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.check import run
 from common.machine_code import summaries
-from common.records import entries, records
-from common.records.entries import (
+from common.records import records
+from common.records.records import (
     MachineCode,
     PeerRow,
+    Record,
+    RecordError,
     Run,
     StepCode,
     StepRow,
 )
-from common.records.records import Record, RecordError
 from common.run.messages import StepResult
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
@@ -136,7 +137,7 @@ def test_round_trip(record, tmp_path):
 
 # --- reading ---
 
-GOOD = {"schema": entries.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "rows": {}}
+GOOD = {"schema": records.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "rows": {}}
 
 
 @pytest.mark.parametrize(("content", "says"), [
@@ -179,7 +180,7 @@ def test_the_machine_code_record_round_trips_and_is_read_with_suspicion(tmp_path
     records.save_code(code, tmp_path)
     assert records.load_code(tmp_path) == code
     path = tmp_path / records.CODE_FILE
-    for content in ("{", "[]", '{"schema": "x", "steps": {}}', json.dumps({"schema": entries.SCHEMA, "steps": []})):
+    for content in ("{", "[]", '{"schema": "x", "steps": {}}', json.dumps({"schema": records.SCHEMA, "steps": []})):
         path.write_text(content)
         with pytest.raises(RecordError, match=r"machine-code\.json"):
             records.load_code(tmp_path)

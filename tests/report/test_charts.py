@@ -12,8 +12,7 @@ from sampling import one_of_each
 
 from common.catalog import catalog, problems
 from common.records import records
-from common.records.entries import MachineCode, PeerRow
-from common.records.records import Record
+from common.records.records import MachineCode, PeerRow, Record
 from common.report import canvas, charts, figures, pages, table
 
 OLDER = "measured on an older version of the file"

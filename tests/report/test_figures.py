@@ -8,8 +8,7 @@ from sampling import one_of_each
 
 from common.catalog import catalog, problems
 from common.records import records
-from common.records.entries import MachineCode, Profile, StepRow
-from common.records.records import Record
+from common.records.records import MachineCode, Profile, Record, StepRow
 from common.report import charts, figures, pages, tables
 from common.run.messages import Beside
 from common.timing import timing

@@ -8,8 +8,7 @@ from made import GPU, of_now
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
 from common.records import records
-from common.records.entries import MachineCode, PeerRow, StepRow
-from common.records.records import Record
+from common.records.records import MachineCode, PeerRow, Record, StepRow
 from common.report import canvas, charts, figures, pages, table, tables
 from common.run.messages import Outcome
 from common.timing import peers, timing
