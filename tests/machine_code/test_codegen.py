@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from processes import python
 from sampling import one_of_each, some_days
 
-from common.catalog import catalog, device, problems, sources, store
+from common.catalog import cache, catalog, device, problems, store
 from common.check import run
 from common.machine_code import codegen
 from common.machine_code.summaries import HotLoop, Kernel
@@ -74,7 +74,7 @@ def test_compiles_without_float64_stack_or_spills(step):
     built = {}
     for result in (*ptx, code):
         assert result.status == "right", result.message
-        assert result.source == sources.source_hash(step.path)
+        assert result.source == cache.code(step.path)
         for kernel in result.kernels:
             built.setdefault(kernel["kernel"], []).append(kernel["architecture"])
             if step.name == ON_PURPOSE:
