@@ -356,7 +356,7 @@ def holds(entry: object, step: Step) -> bool:
     Times with epilogues are of the epilogues' code, too. A row may be another driver's."""
     if isinstance(entry, Epilogues):
         ways = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
-        if entry.made != cache.code(ways):
+        if entry.ways_source != cache.code(ways):
             return False
     source, now = getattr(entry, "source", ""), cache.code(step.path)
     compiled = _compiled(RESULTS / CODE_FILE).get(step.name)

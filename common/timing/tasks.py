@@ -169,9 +169,10 @@ def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> timing.Epilogu
     problem, module = _fitted(problems.from_shape(ladder, shape)), import_module(ways)
     fusing = import_module(catalog.settings().measured_by["epilogues"])
     found = fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, _stopwatch())
+    source, ways_source = cache.code(Path(path)), cache.code(Path(str(module.__file__)))
     return timing.Epilogues(
-        source=cache.code(Path(path)), shape=problem.shape(), found=found, ways=ways,
-        made=cache.code(Path(str(module.__file__))), library=peers.version(problem) if peers.available() else "",
+        source=source, shape=problem.shape(), found=found, ways=ways, ways_source=ways_source,
+        library=peers.version(problem) if peers.available() else "",
     )  # fmt: skip
 
 

@@ -79,12 +79,13 @@ class OfStep(Struct, kw_only=True, omit_defaults=True):
 
 
 class Epilogues(OfStep, kw_only=True):
-    """A step's times with the epilogues of a module, ``ways``, of the code ``made``; ``library`` is PyTorch's."""
+    """A step's times with the epilogues of a module, ``ways``, of the code ``ways_source``; ``library`` is
+    PyTorch's."""
 
     shape: dict[str, Count]
     found: list[Fused]
     ways: Name
-    made: Name
+    ways_source: str = ""
     library: str = ""
 
 

@@ -178,7 +178,7 @@ def measured(record, steps, monkeypatch, write, tmp_path):
         record.keep("agreement", step.name, {str(SHAPE): agreed})
         seen = {tool: records.Sanitized(**fields, errors=0) for tool in tools.TOOLS}
         record.keep("sanitizer", step.name, seen)
-        entry = records.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
+        entry = records.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", ways_source=made)
         record.keep("epilogues", PRESET, {step.name: entry})
         times = Paired(TIMES, TIMES, 1.0, 1.0, 1.0, 0.0)
         both = records.Compilers(**fields, shape=shape, times=times, successor="0.6")
