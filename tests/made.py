@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from common.catalog import catalog, limits, sources, store
+from common.catalog import cache, catalog, limits, store
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import Hot, Kernel
-from common.records import entries
-from common.records.entries import MachineCode, StepCode
+from common.records import records
+from common.records.records import MachineCode, StepCode
 from common.timing.tools import METRICS, Counters
 
 GPU = {
@@ -17,13 +17,12 @@ GPU = {
 
 def card(**fields):
     """A card's record as it would be read."""
-    return store.convert({"schema": entries.SCHEMA, "gpu": GPU, "runs": {}, "rows": {}, **fields}, entries.Card)
+    return store.convert({"schema": records.SCHEMA, "gpu": GPU, "runs": {}, "rows": {}, **fields}, records.Card)
 
 
 def of_now(name):
-    """The code of a step as it is, as fields of what was measured of it."""
-    code = sources.provenance(catalog.find(name).path)
-    return {"source": code.source, "helpers": code.helpers}
+    """The code of a step as it is, as the field of what was measured of it."""
+    return {"source": cache.code(catalog.find(name).path)}
 
 
 def kernel(name, what="multiply loop", loop=None, **fields):
@@ -40,7 +39,10 @@ def code(**steps):
 
 def counters(kernel="k", **fields):
     """A launch's hardware counters; those not named could not be read."""
-    return Counters(**{**dict.fromkeys(METRICS), "time_ns": 1.0, "kernel": kernel, "stalls": {}, **fields})
+    counts = {**dict.fromkeys(METRICS), **fields}
+    return Counters(
+        kernel=kernel, time_ns=counts.pop("time_ns") or 1.0, stalls=counts.pop("stalls", {}), counts=counts
+    )
 
 
 def disassembly(cc):

@@ -8,7 +8,7 @@ import pytest
 from processes import python
 from sampling import one_of_each, some
 
-from common.catalog import catalog, device, limits, problems, sources
+from common.catalog import cache, catalog, device, limits, problems, sources
 from common.check import plan, run
 from common.edit import history, loop
 from common.records import records
@@ -16,6 +16,7 @@ from common.records.records import Record
 from common.run import isolate
 from common.run.messages import Check
 from common.timing import ceilings, measuring, peers, timing
+from common.timing import tasks as timetasks
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -36,7 +37,7 @@ def test_steps_are_right_at_every_shape_of_the_plan():
 
 def test_a_time_is_plausible_and_complete():
     step = catalog.find("gemm_naive")
-    (result,) = measuring.time_steps([(step, "tiny-gemm")])
+    (result,) = measuring.measure([(step, "tiny-gemm")])
     assert result.status == "right", result.reasons
     assert result.problem == problems.PRESETS["tiny-gemm"]
     times = result.timing
@@ -46,8 +47,7 @@ def test_a_time_is_plausible_and_complete():
     assert result.first_launch_ms > 10 * times.median_ms
     assert result.prepare_ms is None
     assert result.workspace_bytes == 0
-    assert sources.Code(source=result.source, helpers=result.helpers).is_of(step.path)
-    assert list(result.helpers) == ["grid"]
+    assert result.source == cache.code(step.path)
     assert result.elements_compared >= 20_000
 
 
@@ -65,7 +65,7 @@ def test_a_copy_takes_as_long_as_recorded(rates):
     measured = [found for _, found in measured]
     best = max(measured, key=lambda ceilings: ceilings.copy_gbs)
     assert best.copy_gbs == pytest.approx(recorded.copy_gbs, rel=0.5)
-    assert best.copy_bytes / best.copy.median_ms / 1e6 == pytest.approx(best.copy_gbs)
+    assert {"copy", "fma", *best.tensor_gflops} == best.timings.keys()
     assert max(m.fma_gflops for m in measured) == pytest.approx(recorded.fma_gflops, rel=0.5)
 
 
@@ -95,8 +95,9 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
 
 
 def test_errors_are_those_of_the_precision():
-    products, _ = measuring.measure_accuracy([catalog.find(name) for name in ("gemm_tuned", "hgemm_pipelined")])
-    rms = {one.product: [point.rms for point in one.points] for one in products if one.operands == "normals"}
+    steps = [catalog.find(name) for name in ("gemm_tuned", "hgemm_pipelined")]
+    found = run.ask("", timetasks.accuracy, {step.name: str(step.path) for step in steps if not run.beyond(step)})
+    rms = {name: [point.rms for point in one.points] for name, one in found["normals"].items()}
     assert max(rms["gemm_tuned"]) < 2e-5
     if peers.available():
         assert 1e-4 < max(rms["cuBLAS TF32"]) < 1e-3
@@ -107,11 +108,11 @@ def test_errors_are_those_of_the_precision():
 def test_tensor_cores_are_faster_than_the_fp32_units(rates):
     gpu, found_rates = rates
     found = {name.split("_")[0] for name in ceilings.products(gpu.compute_capability)}
-    each = {name: getattr(found_rates, f"{name}_f16_gflops") for name in found}
+    each = {name: found_rates.tensor_gflops[f"{name}_f16"] for name in found}
     for name in found:
         assert each[name] > 2 * found_rates.fma_gflops
         # half the depth for TF32, so half the rate; on some cards a quarter
-        assert 0.2 < getattr(found_rates, f"{name}_tf32_gflops") / each[name] < 0.7
+        assert 0.2 < found_rates.tensor_gflops[f"{name}_tf32"] / each[name] < 0.7
     if "wgmma" in found:
         assert each["wgmma"] > each["mma"]
 
@@ -127,7 +128,7 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     outcomes = list(run.check_steps(steps, without_gpu=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
     assert {o.step.name for o in outcomes if "gpu" in o.engines} == set(names)
-    timed = list(measuring.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
+    timed = list(measuring.measure([(step, catalog.usual_preset(step)) for step in steps]))
     assert [o.step.name for o in timed if o.status == "right" and o.time.median_ms > 0] == names
 
 

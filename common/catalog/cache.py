@@ -46,6 +46,11 @@ def digest(paths: Iterable[Path], text: bool = False) -> str:
     return whole.hexdigest()
 
 
+def code(path: Path) -> str:
+    """The digest of a file's code as it is now, with all that it imports or names."""
+    return digest(files([path]))
+
+
 def key(
     roots: Iterable[Path], *parts: object, data: Iterable[Path] = (), text: bool = False,
     versions: tuple[str, ...] | None = None,

@@ -23,11 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from common.catalog import catalog, store
 from common.catalog.catalog import Step
-from common.catalog.store import Name
 
 _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz|mplstyle)")
 _NAMED = re.compile(rf"(common|lessons)(\.\w+)+|{_DATA.pattern}")
@@ -35,18 +32,6 @@ INDEX = catalog.ROOT / ".workbook" / "cache" / "sources.json"
 COPIES = catalog.ROOT / ".workbook" / "shipped"
 SHORT = 90  # lines of a difference that show an idea and little else
 NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
-
-
-class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The code that a recorded result came from: the hash of a step's file, and by name its helpers', if recorded."""
-
-    source: Name
-    helpers: dict[str, Name] | None = None
-
-    def is_of(self, path: Path) -> bool:
-        """Is this the file's code as it is now?"""
-        now = provenance(path)
-        return self.source == now.source and self.helpers in (None, now.helpers)
 
 
 @store.kept_by_stamp
@@ -147,22 +132,6 @@ def reached(files: Iterable[Path], wanted: Callable[[Path], bool] | None = None)
 def imported_helpers(path: Path) -> list[Path]:
     """The helpers that a file imports, directly or through each other; none if it is no Python."""
     return sorted(reached([path], catalog.is_helper) - {path}, key=lambda helper: helper.stem)
-
-
-def provenance(path: Path) -> Code:
-    """The code of a step's file as it is now."""
-    return Code(source=source_hash(path), helpers={h.stem: source_hash(h) for h in imported_helpers(path)})
-
-
-def imported_steps(path: Path) -> dict[str, Code | str]:
-    """By name, the :func:`provenance` of other steps that a step imports, and digests of data files beside it."""
-    found: dict[str, Code | str] = {}
-    for other in imports(path):
-        if other.suffix == ".json":
-            found[other.name] = hashlib.sha256(other.read_bytes()).hexdigest()
-        elif _is_step(other):
-            found[f"{other.parent.name}.{other.stem}"] = provenance(other)
-    return found
 
 
 def shipped_steps(path: Path, ladder: str) -> list[str]:

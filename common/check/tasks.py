@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from numba import cuda
 from numba.cuda import dispatcher
 
-from common.catalog import catalog, device, limits, problems, sources
+from common.catalog import cache, catalog, device, limits, problems
 from common.check import check, fullsize, loading, plan
 from common.explain import faults
 from common.explain.faults import Fault
@@ -180,9 +180,9 @@ def compile_task(task: messages.Compile) -> StepResult:
             wide = wide or any(map(codegen.float64_arithmetic, texts))
     for entries in found.values():
         entries.sort(key=lambda entry: task.architectures.index(entry.architecture))
-    first, now = found.pop(""), sources.provenance(path)
+    first = found.pop("")
     return StepResult(
-        status="right", kernels=first, source=now.source, helpers=now.helpers or {},
+        status="right", kernels=first, source=cache.code(path),
         other_presets={preset: entries for preset, entries in found.items() if entries != first},
         digest=hashlib.sha256(json.dumps(told).encode()).hexdigest() if task.machine_code else None,
         faults=[faults.of_float64(path)] if wide else (),

@@ -3,23 +3,21 @@
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any
 
-from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, problems, sources
+from common.catalog import cache, catalog, device, problems
 from common.catalog.catalog import Step
 from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.commands.parts import PARTS
 from common.records import records
-from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
 from common.run.messages import Outcome, StepResult, Tile
-from common.timing import measuring, peers, timing
+from common.timing import measuring, peers, tasks
+from common.timing.timing import Point, Sweep
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
 
@@ -62,25 +60,27 @@ class Rows:
     def take(
         self, pairs: list[tuple[Step, str]], presets: Sequence[str] = (), ceilings: bool = False,
         ready: Callable[[Step], object] | None = None,
-    ) -> Iterator[tuple[str, Any]]:  # fmt: skip
-        """Measure, as :func:`common.timing.measuring.measure` does, and write it."""
+    ) -> Iterator[str]:  # fmt: skip
+        """Measure these pairs (:func:`common.timing.measuring.measure`), the libraries on ``presets`` and the GPU's
+        ``ceilings``, and write it; a line for each."""
         if not self.record.run:
             self.record.start_run()
-        with closing(measuring.measure(pairs, None, presets, ceilings, self.quick, ready)) as found:
-            for kind, one in found:
-                if kind == "ceilings":
-                    self.record.set_ceilings(one, timing.MEASURE_VERSION)
-                elif kind == "step":
-                    self.outcomes.append(one)
-                    if one.status == "right":
-                        records.record_step(self.record, one)
-                else:
-                    preset, result = one
-                    if result.status == "right":
-                        records.record_peers(self.record, preset, result)
-                    if result.message:
-                        console.warn(f"the library on {preset}: {result.message}")
-                yield kind, one
+        if ceilings:
+            self.record.set_ceilings(measuring.measure_device()[1])
+            yield "ceilings: measured"
+        with closing(measuring.measure(pairs, None, self.quick, ready)) as found:
+            for one in found:
+                self.outcomes.append(one)
+                if one.status == "right":
+                    records.record_step(self.record, one)
+                yield console.line(one)
+        for preset in presets:
+            library = measuring.library(preset)
+            if library.rows:
+                self.record.keep("rows", preset, library.rows)
+            if library.message:
+                console.warn(f"the library on {preset}: {library.message}")
+            yield f"the library on {preset}: {library.status}"
 
     def show(self) -> None:
         """Print the times of the steps."""
@@ -106,7 +106,7 @@ def measure_rows(
     if expected := [*["ceilings"] * ceilings, *pairs, *presets]:
         with run.Checking([], False, timed=pairs) as compiling:
             found = rows.take(pairs, presets, ceilings, compiling.wait)
-            for _ in console.progress("time", found, expected, line):
+            for _ in console.progress("time", found, expected, str):
                 pass
         rows.show()
         if libraries and not peers.available():
@@ -114,20 +114,15 @@ def measure_rows(
     return measuring.latest(rows.outcomes)
 
 
-def line(entry: tuple[str, Any]) -> str:
-    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``; of checks, at how many shapes."""
-    kind, found = entry
-    if kind in ("step", "check"):
-        return console.line(found) if kind == "step" else console.checked_line(found)
-    return f"the library on {found[0]}: {found[1].status}" if kind == "library" else f"{kind}: measured"
-
-
 def sweep(options: argparse.Namespace) -> int:
     step = catalog.find(options.step)
     preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
-    tunables, shipped = measuring.tunables(step, preset)
+    given = str(step.path), step.ladder, problems.preset(preset).shape()
+    tunables, shipped = run.ask(step.name, tasks.tunables, *given, on_gpu=False)
+    if not tunables:
+        raise ValueError(f"{step.name}: has no TUNABLES to sweep")
     record = arguments.open_record(options.record)
     old = record.sweep(preset, step.name)
     points = old.points if old and not records.older(old, step.name) else []
@@ -139,7 +134,7 @@ def sweep(options: argparse.Namespace) -> int:
         why = None if right else result.message or "; ".join(one.message for one in result.findings)
         median_ms = result.time.median_ms if right else None
         points.append(Point(tile=tile, status=result.status, median_ms=median_ms, reason=why))
-        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=shipped, points=points)
+        entry = Sweep(source=cache.code(step.path), shipped=shipped, points=points)
         record.keep("sweeps", preset, {step.name: entry})
     console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, shipped))
     return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT

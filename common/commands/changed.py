@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
@@ -53,13 +52,13 @@ def check_changed(
     lacking = rows.lacking(arguments.pairs(steps, None)) if rows else []
     ceilings = rows is not None and (fresh or not records.ceilings_hold(rows.record))
 
-    def work(checking: run.Checking) -> Iterator[tuple[str, Any]]:
+    def work(checking: run.Checking) -> Iterator[str]:
         """Each step is timed as soon as it is right, while others are compiled: with all processors busy FP32 steps
         took the time that they take alone, to 0.6%."""
         for step in steps:
             if step in rest:
                 found[step.name] = list(checking.of([step]))
-                yield "check", found[step.name]
+                yield console.checked_line(found[step.name])
             if all(outcome.fine for outcome in found[step.name]):
                 if step in rest:
                     run.keep(found[step.name], conditions)
@@ -71,7 +70,7 @@ def check_changed(
 
     if expected := range(len(rest) + len(lacking) + ceilings):
         with run.Checking(rest, without_gpu, seed=seed, brief=recorded, timed=lacking) as checking:
-            for _ in console.progress("check and time" if card else "check", work(checking), expected, bench.line):
+            for _ in console.progress("check and time" if card else "check", work(checking), expected, str):
                 pass
     outcomes = [outcome for step in steps for outcome in found[step.name]]
     if rows and rows.outcomes:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, sources
+from common.catalog import cache, catalog, device, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import run
@@ -15,11 +14,11 @@ from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
 from common.records import records
-from common.records.entries import Accuracy, Compilers, Epilogues, Profile, Sanitized
 from common.records.records import Record
-from common.report import figures, pages, traces
-from common.report.table import Table
-from common.timing import measuring, timing, tools
+from common.report import figures, pages, tables, traces
+from common.timing import measuring, tasks, tools
+from common.timing.timing import Compilers
+from common.timing.tools import Profile, Sanitized
 from common.trace import trace
 from common.trace.state import TraceError
 
@@ -83,12 +82,8 @@ def _time_epilogues(pairs: Pairs, record: Record) -> None:
     """Time steps on presets with the epilogues of a module, fused and apart."""
     modules = {(one.step, one.preset): one.ways for one in catalog.settings().epilogues}
     for step, preset in pairs:
-        ways = modules[step.name, preset]
-        result = measuring.measure_epilogues(step, preset, ways)
-        entry = Epilogues(
-            **asdict(result.code), shape=result.shape, found=result.found, ways=ways, made=result.ways,
-            library=result.library, measure=timing.MEASURE_VERSION,
-        )  # fmt: skip
+        given = str(step.path), step.ladder, problems.preset(preset).shape(), modules[step.name, preset]
+        entry = run.ask(f"{step.name} on {preset}: the epilogues could not be timed", tasks.epilogues, *given)
         record.keep("epilogues", preset, {step.name: entry})
         found = pages.table("epilogues", record, step.name, preset)
         console.say().print(replace(found, title=f"{step.name} on {preset}"))
@@ -105,10 +100,9 @@ def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
 
 def _measure_accuracy(items: list[tuple[Step]], record: Record) -> None:
     """Measure the errors of the steps' products over K."""
-    products, code = measuring.measure_accuracy([step for (step,) in items])
-    for one in products:
-        entry = Accuracy(points=one.points, library=one.library, code=code.get(one.product))
-        record.keep("accuracy", one.operands, {one.product: entry})
+    files = {step.name: str(step.path) for (step,) in items if not run.beyond(step)}
+    for operands, found in run.ask("the errors could not be measured", tasks.accuracy, files).items():
+        record.keep("accuracy", operands, found)
     title = "errors over the results' root mean square, 10⁻⁶"
     for kind, said in (("accuracy", title), ("unfit", "operands beyond some precisions")):
         console.say().print(replace(pages.table(kind, record), title=said))
@@ -124,11 +118,9 @@ def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
 def _profile(pairs: Pairs, record: Record) -> None:
     """Count with the hardware's counters."""
     for one, kernels in measuring.profile_steps(pairs):
-        for entry in kernels:
-            title = f"{one.step.name} on {one.preset}: {entry.kernel}"
-            console.say().print(Table(["", " ", "  "], tools.sentences(entry), title=title, left=["  "]))
-        found = Profile(source=one.source or "", helpers=one.helpers, kernels=kernels, shape=one.problem.shape())
+        found = Profile(source=one.source or "", kernels=kernels, shape=one.problem.shape())
         record.keep("profile", str(one.preset), {one.step.name: found})
+        console.say().print(pages.table("profile", record, str(one.preset), one.step.name, *tables.COUNTERS))
 
 
 def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:
@@ -151,8 +143,8 @@ def _sanitize(items: list[tuple[Step]], record: Record) -> int:
     found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected))
     console.tell(*(f"{step.name}: {tool}: {escape(report)}" for tool, step, count, report in found if count))
     for step in steps:
-        code = asdict(sources.provenance(step.path))
-        seen = {tool: Sanitized(**code, errors=count) for tool, one, count, _ in found if one == step}
+        code = cache.code(step.path)
+        seen = {tool: Sanitized(source=code, errors=count) for tool, one, count, _ in found if one == step}
         record.keep("sanitizer", step.name, seen)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
@@ -170,8 +162,8 @@ def _time_compilers(pairs: Pairs, record: Record) -> None:
     for one in console.progress("time", measuring.time_compilers(pairs), pairs):
         times = (one.pairs or {})[device.NUMBA_CUDA]
         entry = Compilers(
-            **asdict(sources.provenance(one.step.path)), shape=one.problem.shape(), times=times,
-            successor=f"{successor.PACKAGE} {successor.version()}", measure=timing.MEASURE_VERSION,
+            source=cache.code(one.step.path), shape=one.problem.shape(), times=times,
+            successor=f"{successor.PACKAGE} {successor.version()}",
         )  # fmt: skip
         record.keep("compilers", str(one.preset), {one.step.name: entry})
         first, second = (figures.milliseconds(each.median_ms) for each in (times.first, times.second))

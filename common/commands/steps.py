@@ -73,7 +73,7 @@ def time(options: argparse.Namespace) -> int:
     pairs = arguments.pairs(steps, options.problem, named=bool(options.steps))
     gpu, ceilings = measuring.measure_device()
     edits.keep([] if options.file else steps)
-    times = measuring.time_steps(pairs, options.file)
+    times = measuring.measure(pairs, options.file)
     outcomes = measuring.latest(console.progress("time", times, pairs, console.line, options.json))
     if options.json:
         results: list[dict[str, object]] = []

@@ -3,5 +3,4 @@
 Module by module:
 
     records       one JSON file for each GPU, one for machine code; outcomes of tasks into them; what still holds
-    entries       what those files hold, a type for each entry
 """

@@ -1,8 +1,8 @@
 """One JSON file per GPU: what was measured, on what, when, and from which source; and which of it still holds.
 
 A user's records lie under ``.workbook/results/``; the shipped ones under ``results/``, which ``--record`` changes.
-Every change is written at once. A row holds while these are as they were: source and helpers, or the machine code
-that they compile to; GPU, driver and compiling packages; the shape that would run; how times are taken. Other entries
+Every change is written at once. A row holds while these are as they were: the code, or the machine code that it
+compiles to; GPU, driver and compiling packages; the shape that would run; how times are taken. Other entries
 hold while the code does.
 """
 
@@ -16,27 +16,29 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import to_builtins
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, problems, sources, store
-from common.catalog.catalog import Step
+from common.catalog import cache, catalog, device, problems, sources, store
+from common.catalog.catalog import PRECISIONS, Step
 from common.catalog.device import Gpu
-from common.catalog.problems import Problem
-from common.catalog.sources import Code
+from common.catalog.problems import PRESETS, Problem
+from common.catalog.store import Amount, Count, Name, one_of
 from common.check import loading
 from common.machine_code import summaries
 from common.machine_code.summaries import Kernel
-from common.records import entries
-from common.records.entries import Entry, Epilogues, MachineCode, PeerRow, Row, Run, StepCode, StepRow
+from common.run.messages import Beside, PeerRow, Timing
 from common.timing import ceilings as measured
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
+from common.timing.peers import Accuracy
+from common.timing.timing import Compilers, Epilogues, OfStep, Sweep
+from common.timing.tools import Agreement, Profile, Sanitized
 
 if TYPE_CHECKING:
-    from common.run.messages import Outcome, StepResult
+    from common.run.messages import Outcome
 
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
@@ -44,6 +46,78 @@ REFERENCE_GPU = "nvidia-h200"
 CODE_FILE, VERDICTS_FILE = "machine-code.json", "verdicts.json"  # beside the records of GPUs
 _COMPILING = ("numba", "numba-cuda", "numpy")
 _PACKAGES = (*_COMPILING, "torch")
+
+
+SCHEMA = "numba-cuda-workbook/1"
+Preset = Annotated[str, one_of(PRESETS)]
+
+
+class Run(Struct, kw_only=True, omit_defaults=True):
+    """A run's provenance. ``date`` is the day, ``packages`` are their versions by name, ``measure`` is the
+    :data:`common.timing.timing.MEASURE_VERSION` then."""
+
+    date: Name
+    driver: str
+    cuda: str
+    packages: dict[str, str]
+    python: str | None = None
+    measure: Count = 1
+
+
+class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
+    """A step's time at one ``shape``."""
+
+    shape: dict[str, Count]
+    timing: Timing
+    prepare_ms: Amount | None
+    workspace_bytes: Count
+    first_launch_ms: Amount | None = None
+    elements_compared: Count | None = None
+    precision: Annotated[str, one_of(PRECISIONS)] | None = None  # if not the first
+    requires: Name | None = None
+    beside: Beside | None = None
+
+
+Row = StepRow | PeerRow
+Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Epilogues | Compilers
+"""What was measured in a run; each type stands beside what measures it."""
+
+
+class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
+    """The record of one GPU. Sanitizer results are keyed by step and tool, agreements by step and shape, accuracy by
+    kind of operands and by product, all others by preset and by step or library."""
+
+    gpu: Gpu
+    runs: dict[str, Run]
+    rows: dict[Preset, dict[str, Row]]
+    ceilings: Ceilings | None = None
+    profile: dict[Preset, dict[str, Profile]] = field(default_factory=dict)
+    sanitizer: dict[str, dict[str, Sanitized]] = field(default_factory=dict)
+    sweeps: dict[Preset, dict[str, Sweep]] = field(default_factory=dict)
+    agreement: dict[str, dict[str, Agreement]] = field(default_factory=dict)
+    accuracy: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
+    epilogues: dict[Preset, dict[str, Epilogues]] = field(default_factory=dict)
+    compilers: dict[Preset, dict[str, Compilers]] = field(default_factory=dict)
+
+
+class StepCode(Struct, kw_only=True, omit_defaults=True):
+    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ. ``digest``: of all the
+    machine code that it launches, with grids and blocks; ``source``: of the code, ``earlier``: of code that became
+    the same."""
+
+    source: Name
+    kernels: list[Kernel]
+    preset: Preset | None = None
+    other_presets: dict[Preset, list[Kernel]] | None = None
+    digest: str = ""
+    earlier: list[Name] = field(default_factory=list)
+
+
+class MachineCode(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
+    """What the assembler made of each step's kernels, and the versions of the tools."""
+
+    tools: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, StepCode] = field(default_factory=dict)
 
 
 class RecordError(ValueError):
@@ -64,20 +138,20 @@ class Derived:
 class Record:
     """The record of one GPU, as ``data``."""
 
-    def __init__(self, path: Path, data: entries.Card) -> None:
+    def __init__(self, path: Path, data: Card) -> None:
         self.path, self.data, self.run = path, data, ""
         self.slug, self.folder = path.stem, path.parent
 
     @classmethod
     def load(cls, path: Path) -> Record:
         """Read a record; raises RecordError naming what is wrong with the file."""
-        return cls(path, _read(path, entries.Card))
+        return cls(path, _read(path, Card))
 
     @classmethod
     def open(cls, gpu: Gpu, folder: Path | None = None) -> Record:
         """The GPU's record, read from ``folder`` (default: OWN) or new."""
         path = (folder or OWN) / f"{gpu.slug}.json"
-        record = cls.load(path) if path.exists() else cls(path, entries.Card(gpu=gpu, runs={}, rows={}))
+        record = cls.load(path) if path.exists() else cls(path, Card(gpu=gpu, runs={}, rows={}))
         record.data.gpu = gpu
         return record
 
@@ -95,14 +169,14 @@ class Record:
         self.run = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         self.data.runs[self.run] = Run(
             date=now.date().isoformat(), driver=gpu.driver, cuda=gpu.cuda, python=platform.python_version(),
-            packages=sources.versions(_PACKAGES),
+            packages=sources.versions(_PACKAGES), measure=timing.MEASURE_VERSION,
         )  # fmt: skip
         return self.run
 
-    def set_ceilings(self, ceilings: Ceilings, measure: int | None = None) -> None:
+    def set_ceilings(self, ceilings: Ceilings) -> None:
         """Store this GPU's ceilings and write the file."""
         with self._changed() as data:
-            data.ceilings = replace(ceilings, measure=measure, run=self.run)
+            data.ceilings = replace(ceilings, run=self.run)
 
     def keep(self, group: str, outer: str, found: Mapping[str, Entry]) -> None:
         """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry})``."""
@@ -111,7 +185,7 @@ class Record:
             known.update((name, replace(one, run=self.run)) for name, one in found.items())
 
     @contextlib.contextmanager
-    def _changed(self) -> Iterator[entries.Card]:
+    def _changed(self) -> Iterator[Card]:
         """What the file holds now, whoever wrote it last, to be changed and written; raises StoreError or
         RecordError."""
         with store.locked(self.path.parent):
@@ -121,10 +195,10 @@ class Record:
             yield self.data
             store.write_json(self.path, to_builtins(self.data))
 
-    def sweep(self, preset: str, name: str) -> entries.Sweep | None:
+    def sweep(self, preset: str, name: str) -> Sweep | None:
         return self.data.sweeps.get(preset, {}).get(name)
 
-    def profile(self, preset: str, name: str) -> entries.Profile | None:
+    def profile(self, preset: str, name: str) -> Profile | None:
         return self.data.profile.get(preset, {}).get(name)
 
     def row(self, preset: str, name: str) -> Row | None:
@@ -134,7 +208,7 @@ class Record:
     def rows(self, preset: str) -> dict[str, Row]:
         return self.data.rows.get(preset, {})
 
-    def run_of(self, entry: entries.Entry) -> Run:
+    def run_of(self, entry: Entry) -> Run:
         """The run that an entry was measured in."""
         return self.data.runs[entry.run]
 
@@ -163,7 +237,7 @@ class Record:
         used = {"fp32", *(_precision(row) for row in self.rows(preset).values())}
         if self.ceilings is None or not self.rows(preset):
             return []
-        names = zip(catalog.PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True)
+        names = zip(PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True)
         found = [(name, derive(self.usual(preset), 1.0, self.ceilings, one)) for one, name in names if one in used]
         return [(name, floor) for name, floor in found if floor]
 
@@ -181,12 +255,10 @@ def _read(path: Path, kind: type[store.Found]) -> store.Found:
 
 def _precision(row: Row) -> str:
     """What a row's step computes with; a library's row does not say."""
-    return (row.precision if isinstance(row, StepRow) else None) or catalog.PRECISIONS[0]
+    return (row.precision if isinstance(row, StepRow) else None) or PRECISIONS[0]
 
 
-def derive(
-    problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = catalog.PRECISIONS[0]
-) -> Derived | None:
+def derive(problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = PRECISIONS[0]) -> Derived | None:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth). The peak is one
     for all rows of a precision, by the card's fastest instruction; None if it was not measured."""
     peak = measured.peak(ceilings, problem, precision)
@@ -214,7 +286,7 @@ def files(folder: Path) -> list[Path]:
 def nothing() -> Record:
     """A record of no GPU, in which nothing was measured."""
     gpu = Gpu(name="", compute_capability="", multiprocessors=0, memory_bytes=0, l2_bytes=0, driver="", cuda="")
-    return Record(Path(), entries.Card(gpu=gpu, runs={}, rows={}))
+    return Record(Path(), Card(gpu=gpu, runs={}, rows={}))
 
 
 def other(slug: str) -> Record | None:
@@ -225,20 +297,9 @@ def other(slug: str) -> Record | None:
 
 def record_step(record: Record, outcome: Outcome) -> None:
     """Store a timed outcome."""
-    precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
-    said = {"precision": precision, "requires": outcome.step.requires}
-    fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
+    precision = outcome.step.precision if outcome.step.precision != PRECISIONS[0] else None
+    fields = {**outcome.told(), "kind": "step", "precision": precision, "requires": outcome.step.requires}
     record.keep("rows", str(outcome.preset), {outcome.step.name: store.convert(fields, StepRow)})
-
-
-def record_peers(record: Record, preset: str, result: StepResult) -> None:
-    """Store a library's rows."""
-    for row in result.rows:
-        entry = PeerRow(
-            shape=result.shape or {}, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
-            measure=timing.MEASURE_VERSION,
-        )  # fmt: skip
-        record.keep("rows", preset, {row.peer: entry})
 
 
 # --- machine code ---
@@ -274,8 +335,7 @@ def record_code(outcomes: list[Outcome]) -> None:
         now = store.convert({**outcome.told(), "preset": outcome.preset}, StepCode)
         before = steps.get(outcome.step.name)
         if before and now.digest and before.digest == now.digest:
-            codes = [*before.earlier, Code(source=before.source, helpers=before.helpers)]
-            now.earlier = [one for one in codes if (one.source, one.helpers) != (now.source, now.helpers)]
+            now.earlier = [one for one in (*before.earlier, before.source) if one != now.source]
         steps[outcome.step.name] = now
     known = {step.name for step in catalog.everything()}
     steps = {name: value for name, value in steps.items() if name in known}
@@ -286,39 +346,33 @@ def record_code(outcomes: list[Outcome]) -> None:
 # --- what still holds ---
 
 
-def is_current(entry: Code, path: Path) -> bool:
-    """Was an entry made by a step's code as it is now, or by code that became the same machine code? Times with
-    epilogues are made by the epilogues' code, too."""
-    if isinstance(entry, Epilogues):
-        ways = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
-        if not (ways.is_file() and entry.made.is_of(ways)):
-            return False
-    if entry.is_of(path):
-        return True
-    now = _compiled(RESULTS / CODE_FILE).get(path.stem)
-    earlier = now.earlier if now and now.is_of(path) else []
-    return any(one.source == entry.source and entry.helpers in (None, one.helpers) for one in earlier)
-
-
 @store.kept_by_stamp
 def _compiled(path: Path) -> dict[str, StepCode]:
     return load_code(path.parent).steps
 
 
 def holds(entry: object, step: Step) -> bool:
-    """Is what was measured of a step there, and of its code as it is? A row may be another driver's."""
-    return isinstance(entry, Code) and is_current(entry, step.path)
+    """Is what was measured of a step there, and of its code as it is, or of code that became the same machine code?
+    Times with epilogues are of the epilogues' code, too. A row may be another driver's."""
+    if isinstance(entry, Epilogues):
+        ways = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
+        if entry.ways_source != cache.code(ways):
+            return False
+    source, now = getattr(entry, "source", ""), cache.code(step.path)
+    compiled = _compiled(RESULTS / CODE_FILE).get(step.name)
+    return source == now or (compiled is not None and compiled.source == now and source in compiled.earlier)
 
 
 def older(entry: object, name: str) -> bool:
     """Is what was measured of a step of another version of its code, or is it gone? A library has no versions."""
-    return isinstance(entry, Code) and not any(holds(entry, one) for one in catalog.everything() if one.name == name)
+    known = [step for step in catalog.everything() if step.name == name]
+    return bool(getattr(entry, "source", "")) and not any(holds(entry, step) for step in known)
 
 
 def errors_hold(record: Record, steps: list[Step]) -> bool:
     """Are the errors over K of all these steps there, and of their code as it is?"""
     found = [(kind.get(step.name), step) for kind in record.data.accuracy.values() for step in steps]
-    return bool(record.data.accuracy) and all(entry and holds(entry.code, step) for entry, step in found)
+    return bool(record.data.accuracy) and all(holds(entry, step) for entry, step in found)
 
 
 def ceilings_hold(record: Record) -> bool:
@@ -336,11 +390,6 @@ def row_holds(record: Record, step: Step, preset: str, room_bytes: int, in_turn:
     beside = found.beside is not None and _measured_here(record, found, ("torch",))
     if in_turn and not beside and catalog.on_tensor_cores(step, problems.preset(preset)) and peers.available():
         return False
-    now = sources.imported_steps(step.path)
-    for name in now.keys() & found.imports.keys():  # steps, as LESSON.STEP, and data files
-        before, path = found.imports[name], catalog.LESSONS / f"{name.replace('.', '/')}.py"
-        if before != now[name] and not (isinstance(before, Code) and is_current(before, path)):
-            return False
     return _same_size(record, preset, found, room_bytes)
 
 
@@ -356,7 +405,7 @@ def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]
     """By this driver, these packages, and the way a time is taken now?"""
     run, versions = record.run_of(entry), sources.versions(names)
     same = all(run.packages.get(name) == versions.get(name) for name in names)
-    return same and run.driver == record.data.gpu.driver and (entry.measure or 1) == timing.MEASURE_VERSION
+    return same and run.driver == record.data.gpu.driver and run.measure == timing.MEASURE_VERSION
 
 
 def _same_size(record: Record, preset: str, row: Row, room_bytes: int) -> bool:

@@ -11,12 +11,11 @@ from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
 from common.records import records
-from common.records.entries import MachineCode, PeerRow, Row
-from common.records.records import Record
+from common.records.records import MachineCode, Record, Row
 from common.report import canvas, figures
 from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILION, YELLOW
 from common.report.table import OLDER, SIGNS, explained, signs
-from common.run.messages import Tile
+from common.run.messages import PeerRow, Tile
 from common.timing import ceilings as measured
 
 CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones

@@ -15,8 +15,8 @@ from common.catalog.problems import DEFAULT_PRESET
 from common.machine_code import summaries
 from common.machine_code.summaries import Hot
 from common.records import records
-from common.records.entries import MachineCode, PeerRow, Row
-from common.records.records import Record
+from common.records.records import MachineCode, Record, Row
+from common.run.messages import PeerRow
 from common.timing import tools
 
 ROOFLINES = ("gemm", "conv2d")  # ladders that have one
@@ -111,7 +111,8 @@ def beside(record: Record, preset: str, step: str) -> Figure | None:
 def ceiling(record: Record, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
     ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores."""
-    rate: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops", None)
+    found = record.ceilings
+    rate = {"copy": found.copy_gbs, "fma": found.fma_gflops, **found.tensor_gflops}.get(what) if found else None
     return of(rate and rate / 1e3, lambda value: f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
 
 
@@ -154,14 +155,15 @@ def counter(record: Record, preset: str, step: str, key: str) -> str | None:
     if entry is None:
         return None
     main = tools.main_kernel(entry.kernels)
+    counts = main.counts
     if key == "stall":
         return max(main.stalls, key=lambda stall: main.stalls[stall], default="").replace("_", " ")
     if key == "perfma":
-        each = tools.per(main.instructions, main.ffma_threads)
+        each = tools.per(counts.get("instructions"), counts.get("ffma_threads"))
         return of(each and 32 * each, ".1f")  # a warp has 32 threads
     if key == "load_ratio":
-        return of(tools.per(main.load_sectors, main.load_requests), ".1f")
-    return of(getattr(main, key) if key in tools.METRICS else None, ".0f")
+        return of(tools.per(counts.get("load_sectors"), counts.get("load_requests")), ".1f")
+    return of(counts.get(key), ".0f")
 
 
 def on(code: MachineCode, slug: str, word: str, *words: str) -> Any:

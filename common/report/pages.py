@@ -13,8 +13,7 @@ from typing import NamedTuple, cast
 
 from common.catalog import cache, catalog, device, exercises, problems, store
 from common.records import records
-from common.records.entries import MachineCode
-from common.records.records import Record
+from common.records.records import MachineCode, Record
 from common.report import figures, tables, traces
 from common.report.figures import kind
 from common.report.table import Table, markdown

@@ -15,14 +15,14 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
 from common.records import records
-from common.records.entries import Entry, MachineCode, PeerRow, Point, Row, StepRow
-from common.records.records import Record
+from common.records.records import Entry, MachineCode, Record, Row, StepRow
 from common.report import figures
 from common.report.figures import presets_in
 from common.report.table import OLDER, Cell, Table, titled
-from common.run.messages import Outcome, Tile
+from common.run.messages import Outcome, PeerRow, Tile
 from common.timing import peers
 from common.timing.ceilings import Ceilings
+from common.timing.timing import Point
 
 HEADER = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "% of floor"]
 OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
@@ -206,7 +206,7 @@ def compilers(record: Record, code: MachineCode) -> Table:
 # --- counters, gains and what limits ---
 
 # Columns of the counters' table: the word that chooses one, and its title.
-_COUNTERS = {
+COUNTERS = {
     "perfma": "instructions per multiply-add",
     "issue_pct": "issue slots %",
     "fma_pipe_pct": "FP32 pipe %",
@@ -224,14 +224,14 @@ _UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "d
 def profile(record: Record, *words: str) -> Table:
     """``PRESET ... STEP ... COUNTER ...``: hardware counters of each step's main kernel."""
     presets, rest = presets_in(words)
-    chosen = [word for word in rest if word in _COUNTERS]
+    chosen = [word for word in rest if word in COUNTERS]
     rows, source = [], ""
     for preset in presets:
         on = f", {preset}" if len(presets) > 1 else ""
         for name in [word for word in rest if word not in chosen]:
             entry = record.profile(preset, name)
             source = f" on {record.gpu_name}, {record.run_of(entry).date}" if entry else source
-            found = {_COUNTERS[key]: figures.counter(record, preset, name, key) or "" for key in chosen}
+            found = {COUNTERS[key]: figures.counter(record, preset, name, key) or "" for key in chosen}
             rows.append({"step": aged(f"`{name}`{on}", records.older(entry, name)), **found})
     if not source:
         raise UnmeasuredError("the hardware's counters")
@@ -256,7 +256,7 @@ def worth(record: Record, *slugs: str) -> Table:
             return stall
         busy = {key: figures.counter(record, preset, step, key) or "0" for key in _UNITS}
         unit = max(_UNITS, key=lambda key: float(busy[key]))
-        return f"{_COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
+        return f"{COUNTERS[unit].removesuffix(' %')} {busy[unit]}%"
 
     for step, preset, gain in figures.worths(record):
         if gain is None:

@@ -10,23 +10,22 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict, astuple
+from msgspec.structs import astuple
 from rich.text import Text
 
-from common.catalog import cache, catalog, device, problems, sources, store
+from common.catalog import cache, catalog, device, problems, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
 from common.machine_code import summaries
 from common.machine_code.summaries import Kernel, SourceLine
 from common.records import records
-from common.records.entries import Agreement, Counted
 from common.records.records import Record
 from common.report import tables
 from common.report.figures import kind
 from common.report.table import Cell, Table
 from common.run import messages
 from common.timing import measuring, tools
-from common.timing.tools import Counts
+from common.timing.tools import Agreement, Counted, Counts
 from common.trace import cost, trace
 from common.trace.cost import WORD_BYTES, served_together, wavefronts
 from common.trace.hopper import mbarriers
@@ -378,13 +377,12 @@ def count_both(pairs: Sequence[tuple[Step, Problem]]) -> Iterator[tuple[Step, Pr
             counts = {**launch, "ffma_threads": products}
             kernels.setdefault(name, Counter()).update({key: value or 0 for key, value in counts.items()})
         found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
-        code = asdict(sources.provenance(step.path))
-        yield step, problem, Agreement(**code, shape=problem.shape(), kernels=found)
+        yield step, problem, Agreement(source=cache.code(step.path), shape=problem.shape(), kernels=found)
 
 
 def agreed_ratio(kernel: Counted, key: str) -> float | None:
     """The hardware's count over the tracer's; None where neither counts anything."""
-    measured, expected = getattr(kernel.hardware, key), getattr(kernel.trace, key)
+    measured, expected = kernel.hardware[key], kernel.trace[key]
     if not expected:
         return math.inf if measured else None
     return float(measured / expected)

@@ -12,11 +12,11 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field, json, structs
 
-from common.catalog import problems, sources
+from common.catalog import problems
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
-from common.catalog.store import Amount, Count, Name, Positive
+from common.catalog.store import Amount, Count, Positive
 from common.explain.faults import Fault
 from common.machine_code.summaries import Kernel
 
@@ -50,7 +50,6 @@ class Timing(Struct, frozen=True, omit_defaults=True):
     median_error: Amount
     repeats: Count
     sm_mhz: Count | None = None
-    held_by: tuple[Name, ...] | None = None  # in older records: what kept the clock down
 
 
 class Paired(Struct, frozen=True):
@@ -70,14 +69,16 @@ class Beside(Paired, frozen=True):
     peer: str
 
 
-class Library(Struct):
-    """A library's time: its name and precision, version and memory layout, and the kernels that it launches."""
+class PeerRow(Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="peer"):
+    """A library's time at one ``shape``: its memory ``layout``, version, and the kernels that it launched; in a
+    record its ``run``."""
 
-    peer: str
-    library: str
-    layout: str
+    shape: dict[str, Count]
     timing: Timing
+    layout: str = ""
+    library: str = ""
     kernels: list[str] = field(default_factory=list)
+    run: str = ""
 
 
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -126,12 +127,9 @@ class StepResult(Result, frozen=True, kw_only=True):
     lacking: str | None = None  # why there is none
     pairs: dict[str, Paired] | None = None  # with others, by their names: their times are the first
     gpu: str | None = None  # its name
-    rows: Sequence[Library] = ()  # of libraries in a step's place
+    rows: dict[str, PeerRow] | None = None  # of libraries in a step's place, by name and precision
     launched: Sequence[str] = ()  # names of the kernels, in order
-    # the code that ran, as common.catalog.sources.provenance says it
-    source: str | None = None
-    helpers: dict[str, str] | None = None
-    imports: dict[str, sources.Code | str] | None = None
+    source: str | None = None  # the digest of the code that ran (common.catalog.cache.code)
     # of what is compiled
     kernels: Sequence[Kernel] = ()  # for each architecture
     other_presets: dict[str, list[Kernel]] | None = None  # those that compile to something else

@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from common.catalog import codes
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Problem
-from common.catalog.store import Count, Positive
+from common.catalog.store import Positive
 from common.run.messages import Timing
 from common.timing.timing import Stopwatch
 
@@ -41,29 +41,13 @@ GROUP_BYTES, LEADING_BYTES = 1024, 16
 
 
 class Ceilings(Struct, kw_only=True, omit_defaults=True):
-    """Copy bandwidth in GB/s (bytes read plus written), multiply-add rates in GFLOP/s (see DEPTHS), and timings."""
+    """Copy bandwidth in GB/s (bytes read plus written), multiply-add rates in GFLOP/s of the FP32 units and, by the
+    names in DEPTHS, of tensor cores; ``timings`` by these names, ``copy`` and ``fma``. ``run``: the record's."""
 
     copy_gbs: Positive
     fma_gflops: Positive
-    copy_bytes: Count | None = None
-    copy: Timing | None = None
-    fma_flops: Count | None = None
-    fma: Timing | None = None
-    mma_f16_gflops: Positive | None = None
-    mma_f16: Timing | None = None
-    mma_tf32_gflops: Positive | None = None
-    mma_tf32: Timing | None = None
-    wgmma_f16_gflops: Positive | None = None
-    wgmma_f16: Timing | None = None
-    wgmma_tf32_gflops: Positive | None = None
-    wgmma_tf32: Timing | None = None
-    mma_s8_gflops: Positive | None = None
-    mma_s8: Timing | None = None
-    wgmma_s8_gflops: Positive | None = None
-    wgmma_s8: Timing | None = None
-    wgmma_e4m3_gflops: Positive | None = None
-    wgmma_e4m3: Timing | None = None
-    measure: Count | None = None  # in a record, the ``MEASURE_VERSION`` then, and the run's key
+    tensor_gflops: dict[str, Positive] = field(default_factory=dict)
+    timings: dict[str, Timing] = field(default_factory=dict)
     run: str = ""
 
 
@@ -115,25 +99,25 @@ def peak(ceilings: Ceilings, problem: Problem, precision: str = "fp32") -> float
     if kind == "fp32":
         return ceilings.fma_gflops
     products = 3 if kind == "tf32" and precision == "tf32x3" else 1  # for one
-    measured = [getattr(ceilings, f"{one}_{kind}_gflops", None) for one in ("mma", "wgmma")]
-    return max((rate / products for rate in measured if rate is not None), default=None)
+    rates = [rate for name, rate in ceilings.tensor_gflops.items() if name.split("_")[1] == kind]
+    return max(rates, default=0.0) / products or None
 
 
 def complete(ceilings: Ceilings, capability: str) -> bool:
     """Are there all that a GPU of this compute capability has?"""
-    return all(getattr(ceilings, f"{name}_gflops") is not None for name in products(capability))
+    return ceilings.tensor_gflops.keys() >= {*products(capability)}
 
 
 def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: str) -> Ceilings:
     """Those of the current GPU, in ``room`` bytes; ``capability``: its compute capability, such as ``"9.0"``."""
     from numba import cuda
 
-    found: dict[str, Any] = {}
+    timings: dict[str, Timing] = {}
 
-    def timed(name: str, unit: str, work: float, launch: Callable[[], object]) -> None:
+    def rate(name: str, work: float, launch: Callable[[], object]) -> float:
         launch()
-        found[name] = stopwatch.measure(launch)
-        found[f"{name}_{unit}"] = work / found[name].median_ms / 1e6
+        timings[name] = stopwatch.measure(launch)
+        return work / timings[name].median_ms / 1e6
 
     copy, multiply_add = kernels()
     per_block = COPY_LOADS * COPY_THREADS
@@ -144,23 +128,23 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
         part = source[start : start + numbers.size]
         part.copy_to_device(numbers[: part.size])
     target = cuda.device_array_like(source)
-    found["copy_bytes"] = 2 * source.nbytes
-    timed("copy", "gbs", found["copy_bytes"], partial(copy[blocks, COPY_THREADS], source, target))
+    copy_gbs = rate("copy", 2 * source.nbytes, partial(copy[blocks, COPY_THREADS], source, target))
 
     blocks = multiprocessors * FMA_BLOCKS_PER_MULTIPROCESSOR
     out = cuda.device_array(blocks * FMA_THREADS, np.float32)
-    found["fma_flops"] = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * out.size
+    flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * out.size
     given = np.float32(0.999), np.float32(0.001), FMA_ROUNDS, out
-    timed("fma", "gflops", found["fma_flops"], partial(multiply_add[blocks, FMA_THREADS], *given))
+    fma_gflops = rate("fma", flops, partial(multiply_add[blocks, FMA_THREADS], *given))
 
+    tensor_gflops: dict[str, float] = {}
     for name in products(capability):
         instruction = name.split("_")[0]
         out = cuda.device_array(multiprocessors * BLOCKS_PER_MULTIPROCESSOR[instruction] * TENSOR_THREADS, np.float32)
         words = cuda.to_device(random_words(name, (A_BYTES + B_BYTES) // 4))
         flops = 2 * MULTIPLIED[instruction] * DEPTHS[name] * TENSOR_ROUNDS * out.size
         run = kernel(name)[out.size // TENSOR_THREADS, TENSOR_THREADS]
-        timed(name, "gflops", flops, partial(run, words, TENSOR_ROUNDS, out))
-    return Ceilings(**found)
+        tensor_gflops[name] = rate(name, flops, partial(run, words, TENSOR_ROUNDS, out))
+    return Ceilings(copy_gbs=copy_gbs, fma_gflops=fma_gflops, tensor_gflops=tensor_gflops, timings=timings)
 
 
 # --- tensor cores ---

@@ -9,14 +9,13 @@ from typing import Any
 from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.catalog.sources import Code
 from common.check import run
 from common.check.run import TIME_SECONDS, beyond
 from common.machine_code import successor
 from common.run import isolate, messages
 from common.run.messages import Outcome, StepResult, at
-from common.timing import peers, tools
 from common.timing import tasks as timetasks
+from common.timing import tools
 from common.timing.ceilings import Ceilings
 
 Pairs = list[tuple[Step, str]]  # steps on presets
@@ -28,36 +27,28 @@ WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each launch
 
 
 def measure(
-    pairs: Pairs, file: Path | None = None, libraries: Iterable[str] = (), ceilings: bool = False,
-    quick: bool = False, ready: Callable[[Step], object] | None = None,
-) -> Generator[tuple[str, Any], None, None]:  # fmt: skip
-    """Measure on the GPU; raises NoGpuError without one.
-
-    Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
-    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
-    timed while the clock was far below that of most; and a step that requires another GPU, as refused with the
-    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library. ``ready`` waits
-    for a step's kernels.
-    """
-    device.require_gpu("timing")
-    able = [pair for pair in pairs if not beyond(pair[0])]
-    if ceilings:
-        yield "ceilings", measure_device()[1]
+    pairs: Pairs, file: Path | None = None, quick: bool = False, ready: Callable[[Step], object] | None = None
+) -> Generator[Outcome, None, None]:
+    """Check at full size and time each (step, preset), preset by preset, on the GPU; once more a step that was timed
+    while the clock was far below that of most; a step that requires another GPU comes last, refused with the reason.
+    ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library. ``ready`` waits for a
+    step's kernels."""
     outcomes: list[Outcome] = []
-    for outcome in _timed(able, file, quick, ready):
+    for outcome in _timed([pair for pair in pairs if not beyond(pair[0])], file, quick, ready):
         outcomes.append(outcome)
-        yield "step", outcome
-    for preset in libraries:
-        problem = problems.preset(preset)
-        peer = messages.Peer(ladder=problem.ladder, shape=problem.shape())
-        ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
-        yield "library", (preset, library)
-    for outcome in _timed(at_a_low_clock(outcomes), file, quick):
-        yield "step", outcome
+        yield outcome
+    yield from _timed(at_a_low_clock(outcomes), file, quick)
     for step, preset in pairs:
         if why := beyond(step):
             refused = StepResult(status="refused", message=why, requires=step.requires)
-            yield "step", Outcome.of(step, problems.preset(preset), preset, refused)
+            yield Outcome.of(step, problems.preset(preset), preset, refused)
+
+
+def library(preset: str) -> StepResult:
+    """The rows of cuBLAS or cuDNN on a preset, and what they lack."""
+    problem = problems.preset(preset)
+    ((_, found),) = isolate.run([messages.Peer(ladder=problem.ladder, shape=problem.shape())], False, TIME_SECONDS)
+    return found
 
 
 def _timed(
@@ -98,11 +89,6 @@ def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return list({(outcome.step.name, outcome.preset): outcome for outcome in outcomes}.values())
 
 
-def time_steps(pairs: Pairs, file: Path | None = None) -> Iterator[Outcome]:
-    """Check at full size and time each (step, preset), preset by preset; needs a GPU."""
-    return (outcome for _, outcome in measure(pairs, file))
-
-
 def _beside(step: Step, problem: Problem) -> str:
     """In which precision a step is timed in turn with the library; empty: it is not. FP32 times agree from run to
     run, those of tensor cores follow the card's heat: only a ratio holds."""
@@ -115,24 +101,9 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     return run.ask("the GPU could not be measured", timetasks.ceilings)
 
 
-def measure_accuracy(steps: list[Step]) -> tuple[list[peers.Measured], dict[str, Code]]:
-    """The errors of steps that run here, and of cuBLAS; by step the code. Raises as :func:`measure_device` does."""
-    device.require_gpu("measuring errors")
-    files = {step.name: str(step.path) for step in steps if not beyond(step)}
-    return run.ask("the errors could not be measured", timetasks.accuracy, files)
-
-
-def measure_epilogues(step: Step, preset: str, ways: str) -> timetasks.EpiloguesResult:
-    """The times of a step on a preset with each epilogue of the module ``ways``; raises as :func:`measure_device`."""
-    device.require_gpu("timing epilogues")
-    given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
-    return run.ask(f"{step.name} on {preset}: the epilogues could not be timed", timetasks.epilogues, *given)
-
-
 def time_compilers(pairs: Pairs) -> Iterator[Outcome]:
     """Each step on its preset by both compilers, each checked before: an outcome's ``pairs`` has numba-cuda's time
-    first. Raises NoGpuError, ToolError without the successor or for a step that is not right by both."""
-    device.require_gpu("timing two compilers")
+    first. Raises ToolError without the successor or for a step that is not right by both."""
     try:
         successor.version()
     except successor.CompilerError as error:
@@ -149,15 +120,6 @@ def time_compilers(pairs: Pairs) -> Iterator[Outcome]:
             why = "; ".join(outcome.reasons) or "of another size by one of them"
             raise tools.ToolError(f"{outcome.step.name}: {why}")
         yield outcome
-
-
-def tunables(step: Step, preset: str) -> tuple[dict[str, list[int]], messages.Tile]:
-    """The values to try of a step's tile constants, and those that it ships with. Raises ValueError without any."""
-    given = str(step.path), step.ladder, problems.preset(preset).shape()
-    values, shipped = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
-    if not values:
-        raise ValueError(f"{step.name}: has no TUNABLES to sweep")
-    return values, shipped
 
 
 def tiles(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> list[messages.Tile]:
@@ -177,8 +139,7 @@ def tiles(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | No
 
 
 def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
-    """Check and time a step with each tile; needs a GPU."""
-    device.require_gpu("a sweep")
+    """Check and time a step with each tile."""
     place = at(step, problems.preset(preset))
     tasks = [messages.Pair(**place, tile=tile, alone=True, most_seconds=SWEEP_SECONDS) for tile in tiles]
     for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
@@ -186,8 +147,7 @@ def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple
 
 
 def profile_steps(pairs: Pairs) -> list[tuple[Outcome, list[tools.Counters]]]:
-    """Each pair, launched once under ncu, with its kernels' counters. Raises NoGpuError, ToolError, TimeoutError."""
-    device.require_gpu("profiling")
+    """Each pair, launched once under ncu, with its kernels' counters. Raises ToolError, TimeoutError."""
     # without the tool, which would count these launches, too
     sizes = [messages.Size(**at(step, problems.preset(preset))) for step, preset in pairs]
     tasks = []
@@ -228,8 +188,7 @@ def _watched(tasks: Sequence[messages.Launch], command: list[str]) -> tuple[list
 
 def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
     """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
-    Raises NoGpuError, ToolError when a tool does not run, TimeoutError."""
-    device.require_gpu("the sanitizer run")
+    Raises ToolError when a tool does not run, TimeoutError."""
     for tool in tools.TOOLS:
         total, _ = _sanitize(tool, steps)
         for step in steps:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from common.catalog import catalog, device, problems, reference
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d, Convolution, Gemm, Hgemm, Problem
-from common.catalog.store import Amount, Count, Name
+from common.catalog.store import Amount, Count
 from common.check import arrays, loading
-from common.run.messages import Beside, Library
+from common.run.messages import Beside, PeerRow
 from common.timing.timing import FEW_REPEATS, MAX_SECONDS, Stopwatch
 
 
@@ -31,13 +31,14 @@ class Errors(Struct, kw_only=True, omit_defaults=True):
     lost: Amount = 0.0
 
 
-class Measured(Struct, kw_only=True):
-    """What was found of a ``product`` on one kind of ``operands``; ``library``: its version, empty for others."""
+class Accuracy(Struct, kw_only=True, omit_defaults=True):
+    """The errors of a product on one kind of operands: a step's, of its ``source``, a ``library``'s, which has its
+    version, or neither's; in a record the ``run``'s."""
 
-    product: Name
-    operands: Name
     points: list[Errors]
     library: str = ""
+    source: str = ""
+    run: str = ""
 
 
 class _Torch:
@@ -73,23 +74,25 @@ def available() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def measure(problem: Problem, stopwatch: Stopwatch) -> tuple[list[Library], str]:
-    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two; and say
-    what runs out of the GPU's memory. Results but TF32's are held to the error bound of the lessons' kernels, at
-    random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
-    problem = _theirs(problem)
+def measure(problem: Problem, stopwatch: Stopwatch) -> tuple[dict[str, PeerRow], str]:
+    """Time the library on the problem, in each of its precisions, by name and precision; autotuned, the faster memory
+    layout of two; and say what runs out of the GPU's memory. Results but TF32's are held to the error bound of the
+    lessons' kernels, at random positions: RuntimeError if one exceeds it (its sums were not FP32)."""
+    shape, problem = problem.shape(), _theirs(problem)
     library, require_precise = _library(problem), _oracle(problem)
-    rows: dict[str, Library] = {}
+    rows: dict[str, PeerRow] = {}
     for precision in precisions(problem):
         with _unless_full():
             layout, run = fastest(problem, stopwatch, precision, require_precise if precision != "TF32" else None)
-            rows[precision] = Library(f"{library} {precision}", version(problem), layout, stopwatch.measure(run))
+            timing = stopwatch.measure(run)
+            rows[precision] = PeerRow(shape=shape, timing=timing, layout=layout, library=version(problem))
     # last, as a profiler that has run may slow what comes after it
     for precision, row in rows.items():
         with _unless_full():
             row.kernels = _kernels(fastest(problem, stopwatch, precision)[1])
     lacking = [precision for precision in precisions(problem) if precision not in rows]
-    return list(rows.values()), "; ".join(f"{library} {one} ran out of GPU memory" for one in lacking)
+    named = {f"{library} {precision}": row for precision, row in rows.items()}
+    return named, "; ".join(f"{library} {one} ran out of GPU memory" for one in lacking)
 
 
 @contextmanager

@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, inputs, limits, problems, sources
+from common.catalog import cache, catalog, device, inputs, limits, problems
 from common.check import check, loading
 from common.machine_code import capture, codegen
 from common.run import child, messages
@@ -21,17 +20,7 @@ from common.timing.ceilings import Ceilings, measure
 Timed = messages.Time | messages.Pair
 
 
-class EpiloguesResult(Struct, frozen=True, kw_only=True):
-    """``code``: the step's that ran, ``ways`` the epilogues'; ``library``: PyTorch's version, if it is there."""
-
-    shape: Shape
-    found: list[timing.Fused]
-    code: sources.Code
-    ways: sources.Code
-    library: str
-
-
-@cache
+@lru_cache
 def _stopwatch() -> timing.Stopwatch:
     with child.stage("context"):
         loading.room()  # worked out before the stopwatch holds memory
@@ -77,9 +66,9 @@ def time_task(task: messages.Time) -> StepResult:
             beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch, most)
             lacking = None if beside else "the library that it is timed in turn with ran out of GPU memory"
     return replace(
-        _with_code(result, task), timing=measured, beside=beside, lacking=lacking, first_launch_ms=first_launch_ms,
-        prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
-        workspace_bytes=_nbytes(bench.step.workspace), imports=sources.imported_steps(Path(task.path)),
+        result, source=cache.code(Path(task.path)), timing=measured, beside=beside, lacking=lacking,
+        first_launch_ms=first_launch_ms, prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
+        workspace_bytes=_nbytes(bench.step.workspace),
     )  # fmt: skip
 
 
@@ -91,12 +80,6 @@ def _cold(action: Callable[[], object]) -> float:
     action()
     cuda.synchronize()
     return float((time.perf_counter() - start) * 1e3 + codegen.saved.ms - saved)
-
-
-def _with_code(result: StepResult, task: messages.Task[StepResult]) -> StepResult:
-    """The result, with the digests of the file and of its helpers as they are now."""
-    now = sources.provenance(Path(task.path))
-    return replace(result, source=now.source, helpers=now.helpers or {})
 
 
 def _nbytes(workspace: Any) -> int:
@@ -165,7 +148,8 @@ def launch_task(task: messages.Launch) -> StepResult:
         bench.load(*inputs.normals(problem, 0))
         bench.launch()
     cuda.synchronize()
-    return _with_code(StepResult(status="right", shape=problem.shape(), launched=launched), task)
+    source = cache.code(Path(task.path))
+    return StepResult(status="right", shape=problem.shape(), launched=launched, source=source)
 
 
 def peer_task(task: messages.Peer) -> StepResult:
@@ -180,17 +164,16 @@ def _fitted(problem: problems.Problem) -> problems.Problem:
     return loading.fitted(problem, loading.room())
 
 
-def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> EpiloguesResult:
+def epilogues(path: str, ladder: str, shape: Shape, ways: str) -> timing.Epilogues:
     """The times of a step with each of the epilogues of the module ``ways``."""
     problem, module = _fitted(problems.from_shape(ladder, shape)), import_module(ways)
     fusing = import_module(catalog.settings().measured_by["epilogues"])
-    return EpiloguesResult(
-        shape=problem.shape(),
-        found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, _stopwatch()),
-        code=sources.provenance(Path(path)),
-        ways=sources.provenance(Path(str(module.__file__))),
+    found = fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, _stopwatch())
+    source, ways_source = cache.code(Path(path)), cache.code(Path(str(module.__file__)))
+    return timing.Epilogues(
+        source=source, shape=problem.shape(), found=found, ways=ways, ways_source=ways_source,
         library=peers.version(problem) if peers.available() else "",
-    )
+    )  # fmt: skip
 
 
 def ceilings() -> tuple[device.Gpu, Ceilings]:
@@ -199,10 +182,14 @@ def ceilings() -> tuple[device.Gpu, Ceilings]:
     return gpu, measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
 
 
-def accuracy(files: dict[str, str]) -> tuple[list[peers.Measured], dict[str, sources.Code]]:
-    """The errors of steps on matrices, by their names the files, and of cuBLAS; and by step the code that ran."""
+def accuracy(files: dict[str, str]) -> dict[str, dict[str, peers.Accuracy]]:
+    """By kind of operands and by product the errors of steps on matrices, by their names the files, and of cuBLAS."""
     loading.drop()
     accuracy = import_module(catalog.settings().measured_by["accuracy"])
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
-    return accuracy.measure(steps), {name: sources.provenance(Path(path)) for name, path in files.items()}
+    found: dict[str, dict[str, peers.Accuracy]] = accuracy.measure(steps)
+    for products in found.values():
+        for name in files:
+            products[name].source = cache.code(Path(files[name]))
+    return found

@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from common.catalog.store import Count, Name
+from common.catalog.store import Count, Name, Positive
 from common.check import loading
 from common.run.messages import MAX_SECONDS as MAX_SECONDS
 from common.run.messages import Paired as Paired
+from common.run.messages import Tile
 from common.run.messages import Timing as Timing
 
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
@@ -67,6 +68,49 @@ class Fused(Struct, kw_only=True, omit_defaults=True):
     separate: Paired
     eager: Paired | None = None
     layout: str = ""
+
+
+class OfStep(Struct, kw_only=True, omit_defaults=True):
+    """What was measured of a step's code, whose digest is ``source`` (:func:`common.catalog.cache.code`); in a record
+    in the ``run`` of that key."""
+
+    source: Name
+    run: str = ""
+
+
+class Epilogues(OfStep, kw_only=True):
+    """A step's times with the epilogues of a module, ``ways``, of the code ``ways_source``; ``library`` is
+    PyTorch's."""
+
+    shape: dict[str, Count]
+    found: list[Fused]
+    ways: Name
+    ways_source: str = ""
+    library: str = ""
+
+
+class Point(Struct, kw_only=True, omit_defaults=True):
+    """A tile of a sweep: its time, or the ``reason`` why it has none."""
+
+    tile: Tile
+    status: Name
+    median_ms: Positive | None = None
+    reason: str | None = None
+
+
+class Sweep(OfStep, kw_only=True):
+    """A step's times over its tile constants, and those that it ships with."""
+
+    points: list[Point]
+    shipped: Tile = field(default_factory=dict)
+
+
+class Compilers(OfStep, kw_only=True):
+    """A step's times in turn: numba-cuda's kernels, and those of the ``successor``, which has its version."""
+
+    shape: dict[str, Count]
+    times: Paired
+    successor: Name
 
 
 def collect_pairs(

@@ -1,33 +1,19 @@
-"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), with what they say; compute-sanitizer."""
+"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu); compute-sanitizer."""
 
 import csv
 import io
 import re
 import shutil
 from collections.abc import Mapping
-from typing import Annotated, get_type_hints
+from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from common.catalog import store
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Problem
-from common.catalog.store import Name, Number, Positive, Tally
+from common.catalog.store import Count, Name, Number, Positive, Tally
+from common.timing.timing import OfStep
 
-STALLS = {
-    "long_scoreboard": "waiting for global or local memory",
-    "short_scoreboard": "waiting for shared memory",
-    "mio_throttle": "the queue of shared-memory instructions is full",
-    "lg_throttle": "the queue of global-memory instructions is full",
-    "math_pipe_throttle": "the arithmetic unit is busy",
-    "wait": "a fixed latency between dependent instructions",
-    "barrier": "waiting at a barrier",
-    "not_selected": "ready, but another warp was chosen",
-    "dispatch_stall": "the dispatcher holds the warp back",
-    "no_instruction": "waiting for instructions to be fetched",
-    "imc_miss": "waiting for the constant cache",
-    "drain": "waiting for stores at the end",
-    "branch_resolving": "waiting for a branch",
-}
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")  # of compute-sanitizer
 
 
@@ -40,58 +26,52 @@ class UnavailableError(ToolError):
 
 
 class Counters(Struct, kw_only=True, omit_defaults=True):
-    """Counters of a launch, with their names of ncu, None where one could not be read; and its ``stalls``.
-    ``ffma_threads``: all multiply-adds (:func:`multiply_adds`)."""
+    """Counters of a launch by the names in METRICS, None where one could not be read; its time among them, and its
+    ``stalls``. ``ffma_threads``: all multiply-adds (:func:`multiply_adds`)."""
 
     kernel: Name
+    time_ns: Positive
     stalls: dict[str, Number]
-    time_ns: Annotated[Positive, "gpu__time_duration.sum"]
-    registers: Annotated[Number | None, "launch__registers_per_thread"]
-    occupancy_pct: Annotated[Number | None, "sm__warps_active.avg.pct_of_peak_sustained_active"]
-    issue_pct: Annotated[Number | None, "smsp__issue_active.avg.pct_of_peak_sustained_active"]
-    fma_pipe_pct: Annotated[Number | None, "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"]
-    dram_pct: Annotated[Number | None, "dram__throughput.avg.pct_of_peak_sustained_elapsed"]
-    dram_bytes: Annotated[Number | None, "dram__bytes.sum"]
-    l2_pct: Annotated[Number | None, "lts__throughput.avg.pct_of_peak_sustained_elapsed"]
-    l1_pct: Annotated[Number | None, "l1tex__throughput.avg.pct_of_peak_sustained_active"]
-    load_sectors: Annotated[Number | None, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
-    load_requests: Annotated[Number | None, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
-    store_sectors: Annotated[Number | None, "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"]
-    store_requests: Annotated[Number | None, "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"]
-    shared_wavefronts: Annotated[Number | None, "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"]
-    shared_conflicts: Annotated[Number | None, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"]
-    instructions: Annotated[Number | None, "smsp__inst_executed.sum"]
-    ffma_threads: Annotated[Number | None, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
-    hmma: Annotated[Number | None, "sm__inst_executed_pipe_tensor_op_hmma.sum"] = None
-    tensor_pipe_pct: Annotated[
-        Number | None, "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active"
-    ] = None
+    counts: dict[str, Number | None] = field(default_factory=dict)
 
 
-class Counts(Struct, kw_only=True, omit_defaults=True):
-    """What :mod:`common.trace.trace` counts, too. Shared reads have those of ``ldmatrix``; asynchronous copies to
-    shared memory are global reads alone."""
-
-    load_requests: Annotated[Tally, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
-    load_sectors: Annotated[Tally, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
-    store_requests: Annotated[Tally, "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"]
-    store_sectors: Annotated[Tally, "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"]
-    shared_load_wavefronts: Annotated[Tally, "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"]
-    shared_store_wavefronts: Annotated[Tally, "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"]
-    ffma_threads: Annotated[Tally, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
-    shared_load_conflicts: Annotated[Tally | None, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"] = None
-    shared_store_conflicts: Annotated[Tally | None, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"] = None
-    hmma: Annotated[Tally | None, "sm__inst_executed_pipe_tensor_op_hmma.sum"] = None
+Counts = dict[str, Tally]
+"""By the names in COUNTED, what :mod:`common.trace.trace` counts, too."""
 
 
-def _names(kind: type[Struct]) -> dict[str, str]:
-    """ncu's name of each counter, from NVIDIA's metrics reference for compute capability 7.x to 10.x."""
-    hints = get_type_hints(kind, include_extras=True).items()
-    notes = {name: getattr(hint, "__metadata__", (None,))[-1] for name, hint in hints}
-    return {name: note for name, note in notes.items() if isinstance(note, str)}
+class Profile(OfStep, kw_only=True):
+    """Hardware counters of a step's launches at one shape."""
+
+    kernels: list[Counters]
+    shape: dict[str, Count]
 
 
-METRICS, COUNTED = _names(Counters), _names(Counts)
+class Counted(Struct, kw_only=True, omit_defaults=True):
+    """What the hardware and the tracer count of a kernel; ``compiled`` with reads merged as the compiler does."""
+
+    kernel: Name
+    hardware: Counts
+    trace: Counts
+    compiled: Counts | None = None
+
+
+class Agreement(OfStep, kw_only=True):
+    """A step's kernels at one shape, counted by the hardware and by the tracer; the code is what the hardware ran."""
+
+    shape: dict[str, Count]
+    kernels: list[Counted]
+
+
+class Sanitized(OfStep, kw_only=True):
+    """How many errors a tool of compute-sanitizer found in a step."""
+
+    errors: Count
+
+
+_DATA = store.read_toml(Path(__file__).with_name("counters.toml"))
+METRICS: dict[str, str] = _DATA["profiled"]
+COUNTED: dict[str, str] = _DATA["counted"]
+STALLS: list[str] = _DATA["stalls"]
 PROFILED = METRICS | {name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
 Launch = dict[str, float | None]  # what ncu read of one, by short names
 
@@ -142,52 +122,17 @@ def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor
 def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> Counters:
     """The PROFILED counters of a launch of the kernel of this name; raises ToolError if its time is missing."""
     stalls = {stall: round(value, 3) for stall in STALLS if (value := launch.get(stall))}
-    read = {**launch, "ffma_threads": multiply_adds(launch, problem, tensor), "stalls": stalls, "kernel": name}
+    counts = {key: launch[key] for key in METRICS} | {"ffma_threads": multiply_adds(launch, problem, tensor)}
+    time_ns = counts.pop("time_ns")
     try:
-        return store.convert(read, Counters, name)
+        return store.convert({"kernel": name, "time_ns": time_ns, "stalls": stalls, "counts": counts}, Counters, name)
     except store.SchemaError as error:
         raise ToolError(f"ncu's counters: {error}") from None
 
 
 def main_kernel(launches: list[Counters]) -> Counters:
     """The main one of a profile's launches; of those that multiply as often the one that took longest."""
-    return max(launches, key=lambda entry: (entry.ffma_threads or 0, entry.time_ns))
-
-
-_MULTIPLYING = "multiply-adds are the limit, as they should be"
-# Name, counter, and what is said from 70% of the peak on, and below.
-_SHARES = (
-    ("achieved occupancy", "occupancy_pct", "enough warps to switch between", "few warps to hide a wait behind"),
-    ("issue slots used", "issue_pct", "the instruction count is the limit",
-     "the schedulers often have nothing ready"),
-    ("FP32 pipe used", "fma_pipe_pct", _MULTIPLYING, "the FP32 units mostly wait"),
-    ("tensor pipe used", "tensor_pipe_pct", _MULTIPLYING, "the tensor cores mostly wait"),
-    ("DRAM throughput", "dram_pct", "memory bandwidth is the limit", "memory bandwidth is not the limit"),
-    ("L2 throughput", "l2_pct", "the L2 cache is the limit", "the L2 cache is not the limit"),
-    ("L1 and shared throughput", "l1_pct", "loads through L1 or shared memory are the limit",
-     "L1 and shared memory keep up"),
-)  # fmt: skip
-
-
-def sentences(entry: Counters) -> list[tuple[str, str, str]]:
-    """Name, value and one sentence for each figure of a profiled kernel."""
-    lines = [("time", f"{entry.time_ns / 1e6:#.3g} ms", "under the profiler, one launch, cold caches")]
-    for name, field, high, low in _SHARES:
-        value: float | None = getattr(entry, field)
-        if value is not None and field != ("fma_pipe_pct" if entry.hmma else "tensor_pipe_pct"):
-            lines.append((name, f"{value:.1f}%", high if value >= 70 else low))
-    if (sectors := per(entry.load_sectors, entry.load_requests)) is not None:
-        text = "coalesced: at most 4 for 32-bit accesses" if sectors <= 4.1 else "more than 4: wide or scattered"
-        lines.append(("sectors per global load", f"{sectors:.2f}", text))
-    if entry.shared_wavefronts:
-        share = 100 * (entry.shared_conflicts or 0) / entry.shared_wavefronts
-        text = "bank conflicts cost turns" if share > 10 else "hardly any turn is lost to bank conflicts"
-        lines.append(("shared bank conflicts", f"{share:.1f}% of wavefronts", text))
-    if (useful := per(entry.ffma_threads, entry.instructions)) is not None:
-        text = "the useful fraction of executed instructions"
-        lines.append(("multiply-adds per instruction", f"{useful / 32:.2f}", text))
-    stalls = sorted(entry.stalls.items(), key=lambda item: -item[1])[:3]
-    return lines + [(f"stall: {name}", f"{value:.2f} warps", STALLS[name]) for name, value in stalls]
+    return max(launches, key=lambda entry: (entry.counts.get("ffma_threads") or 0, entry.time_ns))
 
 
 def per(above: float | None, below: float | None) -> float | None:

@@ -48,7 +48,7 @@ def test_a_verdict_depends_on_what_finds_it_and_on_nothing_that_shows_it(depends
 
 def test_a_chart_depends_on_what_draws_it_and_not_on_the_tracer(depends):
     assert not depends["chart"] & {COMMON / "report" / "book.py", *of("commands", "trace", "grade", "edit")}
-    wanted = ("report/charts.py", "records/entries.py", "records/records.py", "timing/ceilings.py")
+    wanted = ("report/charts.py", "records/records.py", "timing/ceilings.py", "timing/tools.py")
     assert {COMMON / name for name in wanted} <= depends["chart"]
 
 

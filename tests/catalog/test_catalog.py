@@ -9,7 +9,6 @@ import pytest
 from common.catalog import catalog, exercises, sources
 from common.catalog.catalog import CatalogError
 from common.catalog.problems import LADDERS
-from common.catalog.sources import Code
 from common.catalog.store import SchemaError, StoreError
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
@@ -270,17 +269,6 @@ def test_a_helper_can_be_stood_in_for_in_one_file(write):
     assert (sys.modules["lessons.toolkit.unroll"], toolkit.unroll) == (unroll, unroll)
     assert (sys.modules["lessons.toolkit.tiles"], toolkit.tiles) == (tiles, tiles)
     assert catalog.load(path, "gemm").launch(0, 0, 0) == (unroll, unroll.inlined)
-
-
-def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
-    path = write("student.py", "from lessons.toolkit import unroll\n")
-    made = sources.provenance(path)
-    assert list(made.helpers) == ["unroll"]
-    assert made.is_of(path)
-    assert not Code(source=made.source, helpers={"unroll": "0" * 64}).is_of(path)
-    assert not Code(source=made.source, helpers={}).is_of(path)
-    assert Code(source=made.source).is_of(path)  # of before helpers were noted
-    assert not Code(source="0" * 64).is_of(path)
 
 
 # --- files about the lessons ---

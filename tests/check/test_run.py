@@ -159,7 +159,7 @@ def test_what_this_gpu_cannot_run_is_checked_without_it(of_hopper):
 def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
     step, tasks = of_hopper
     other = catalog.find("gemm_shared_tile")
-    found = [outcome for _, outcome in measuring.measure([(step, "gemm-4096"), (other, "gemm-4096")])]
+    found = list(measuring.measure([(step, "gemm-4096"), (other, "gemm-4096")]))
     assert [outcome.step.name for outcome in found] == ["gemm_shared_tile", "gemm_naive"]
     assert found[-1].status == "refused"
     assert found[-1].message == "requires compute capability 9.0a: this GPU has 8.6"
@@ -332,14 +332,14 @@ def test_a_row_at_a_far_slower_clock_is_timed_again_once(of_hopper, monkeypatch)
         for task in given:
             if isinstance(task, Time):
                 asked.append(task.step)
-                times = timing.Timing(1.0, 1.0, 1.0, 0.0, 10, next(clocks[task.step]), ())
+                times = timing.Timing(1.0, 1.0, 1.0, 0.0, 10, next(clocks[task.step]))
                 yield task, StepResult(status="right", shape=task.shape, timing=times)
             else:
                 yield task, StepResult(status="right")
 
     monkeypatch.setattr(isolate, "run", answer)
     pairs = [(catalog.find(name), "gemm-4096") for name in clocks]
-    found = [outcome for _, outcome in measuring.measure(pairs)]
+    found = list(measuring.measure(pairs))
     assert asked == [*clocks, "gemm_naive"]
     assert [outcome.time.sm_mhz for outcome in measuring.latest(found)] == [1700, 1700, 1690]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from msgspec.structs import asdict
 
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
@@ -22,12 +21,12 @@ from common.edit import history
 from common.grade import grade
 from common.machine_code import successor
 from common.records import records
-from common.records.entries import Point, Sweep
 from common.report import traces
 from common.run import isolate
 from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
+from common.timing.timing import Point, Sweep
 from common.trace import trace
 
 LESSON = "05_implicit_gemm"
@@ -73,7 +72,7 @@ CASES = {
     'check gemm_naive --shape "M=3 N=4 K=2"': lambda s: s.check_steps.shape == SMALL,
     "check gemm_naive --sim --seed 7": lambda s: s.check_steps.without_gpu and s.check_steps.seed == 7,
     "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.options["compiled"],
-    "time gemm_naive --file {file} --json": lambda s: s.time_steps.file == s.folder / "mine.py" and s.json,
+    "time gemm_naive --file {file} --json": lambda s: s.measure.file == s.folder / "mine.py" and s.json,
     "bench": lambda s: len(s.measure_rows.pairs) > 50 and not s.measure_rows.fresh and not s.measure_rows.shipped,
     "bench gemm_naive --problem gemm-2048": lambda s: (
         presets(s.measure_rows.pairs) == {"gemm-2048"} and s.measure_rows.fresh and "profile" not in s.asked
@@ -166,8 +165,8 @@ def traced():
 
 def profiled(pairs):
     for step, preset in pairs:
-        code, problem = asdict(sources.provenance(step.path)), problems.preset(preset)
-        yield Outcome(step=step, problem=problem, preset=preset, status="right", **code), []
+        problem = problems.preset(preset)
+        yield Outcome(step=step, problem=problem, preset=preset, status="right", source="s"), []
 
 
 @pytest.fixture
@@ -217,11 +216,11 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(run, "check_steps", nothing)
     note(measuring, "measure_device", (CARD, Ceilings(copy_gbs=1.0, fma_gflops=1.0)))
     note(run, "inspect_device", (CARD, 2**30))
-    note(measuring, "time_steps", nothing)
+    note(measuring, "measure", nothing)
     note(run, "compile_steps", compiled)
     note(records, "record_code")
     note(run, "summaries", nothing)
-    note(measuring, "tunables", ({"PAD": [0, 1, 2]}, {"PAD": 1}))
+    note(run, "ask", ({"PAD": [0, 1, 2]}, {"PAD": 1}))
     note(measuring, "sweep", nothing)
 
     def clean(steps):
@@ -234,6 +233,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
             yield Outcome(step=step, problem=problems.preset(preset), preset=preset, status="right", pairs=both)
 
     note(measuring, "profile_steps", profiled)
+    note(parts.pages, "table", "counters")
     note(measuring, "sanitize_steps", clean)
     note(measuring, "time_compilers", by_both)
     monkeypatch.setattr(successor, "version", lambda: "0.6")
@@ -327,8 +327,8 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
     def clean(steps):
         return iter([(tool, step, 0, "") for tool in tools.TOOLS for step in steps])
 
-    code = sources.provenance(catalog.find("gemm_tuned").path)
-    old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
+    code = cache.code(catalog.find("gemm_tuned").path)
+    old = Sweep(source=source or code, points=[Point(tile={"PAD": 0}, status="wrong")])
     record = arguments.open_record(shipped=False)
     monkeypatch.setattr(record, "sweep", lambda *_: old)
     seen = ask("sweep gemm_tuned")

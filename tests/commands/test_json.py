@@ -30,7 +30,7 @@ OF_AN_ACCESS = (
     "per_request requests sample space text"
 )
 OF_A_TIME = (
-    "elements_compared findings first_launch_ms floor_ms gbs gflops helpers imports percent_of_floor prepare_ms "
+    "elements_compared findings first_launch_ms floor_ms gbs gflops percent_of_floor prepare_ms "
     "problem right seconds shape source status step timing workspace_bytes"
 )
 
@@ -85,7 +85,7 @@ def test_of_times(printed, monkeypatch):
     right = {
         "status": "right", "shape": problem.shape(), "right": True, "elements_compared": 5, "findings": [],
         "timing": timing.summarise([2.0] * 10), "prepare_ms": None, "first_launch_ms": 9.0, "workspace_bytes": 0,
-        "source": "s", "helpers": {}, "imports": {}, "seconds": 1.0,
+        "source": "s", "seconds": 1.0,
     }  # fmt: skip
     refused = {"status": "refused", "message": "no"}
     card = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
@@ -96,7 +96,7 @@ def test_of_times(printed, monkeypatch):
         Outcome(step=one, problem=problem, preset="gemm-2048", **result)
         for one, result in ((step, right), (other, refused))
     ]
-    monkeypatch.setattr(measuring, "time_steps", lambda *_: iter(outcomes))
+    monkeypatch.setattr(measuring, "measure", lambda *_: iter(outcomes))
     found = printed("time", "gemm_naive")
     assert keys(found) == "ceilings gpu results slug"
     assert [keys(one) for one in found["results"]] == [OF_A_TIME, "message problem status step"]

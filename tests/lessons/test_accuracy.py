@@ -8,7 +8,7 @@ import pytest
 from sampling import some_days
 
 from common.catalog import catalog
-from common.records import entries, records
+from common.records import records
 from common.report import pages, tables
 from common.timing import peers
 
@@ -40,9 +40,9 @@ def test_every_product_is_measured_on_every_kind_of_operands(few):
     step = catalog.find("gemm_naive")
     found = accuracy.measure({step.name: (catalog.load(step.path, "gemm"), "gemm")}, extent=16)
     products = ["gemm_naive", "cuBLAS FP32", "cuBLAS FP16", accuracy.SUMS]
-    assert [(one.operands, one.product) for one in found] == [(k, p) for k in accuracy.KINDS for p in products]
-    assert [point.K for point in found[0].points] == [64, 128]
-    by = {(one.operands, one.product): one for one in found}
+    assert [(kind, *mine) for kind, mine in found.items()] == [(kind, *products) for kind in accuracy.KINDS]
+    assert [point.K for point in next(iter(found.values()))["gemm_naive"].points] == [64, 128]
+    by = {(kind, name): one for kind, mine in found.items() for name, one in mine.items()}
     usual = {name: by[accuracy.USUAL, name].points[-1] for name in products}
     assert usual["gemm_naive"].rms < 1e-6
     assert usual["cuBLAS FP32"].rms < usual["gemm_naive"].rms  # summed in float64
@@ -64,7 +64,8 @@ def test_bfloat16_errs_eight_times_as_much_as_float16_and_on_short_numbers_only_
         step.name: (catalog.load(step.path, step.ladder), step.ladder)
         for step in map(catalog.find, ("bfgemm_wgmma", "fp8gemm_wgmma", "fp8gemm_promoted"))
     }
-    found = {(one.operands, one.product): one.points[-1] for one in accuracy.measure(steps, extent=16)}
+    measured = accuracy.measure(steps, extent=16)
+    found = {(kind, name): one.points[-1] for kind, mine in measured.items() for name, one in mine.items()}
     usual = {name: found[accuracy.USUAL, name].rms for name in (*steps, "cuBLAS FP16")}
     assert 6 < usual["bfgemm_wgmma"] / usual["cuBLAS FP16"] < 10
     assert 0.02 < usual["fp8gemm_wgmma"] < 0.06  # four bits of each operand
@@ -82,7 +83,7 @@ def test_lessons_show_their_own_products():
 
 def test_the_table_of_fewer_bits_has_a_column_for_each_depth_of_both_kinds(monkeypatch):
     points = [peers.Errors(K=depth, rms=depth * 1e-6, largest=1.0) for depth in (1024, 2048, 4096, 16384)]
-    entry = entries.Accuracy(points=points, library="CUDA 13")
+    entry = records.Accuracy(points=points, library="CUDA 13")
     record = records.nothing()
     short = dict.fromkeys(("cuBLAS BF16", "gemm_tuned"), entry)
     record.data.accuracy = {accuracy.USUAL: {**short, "cuBLAS FP16": entry}, accuracy.SHORT: short}

@@ -10,7 +10,7 @@ import pytest
 from common.catalog import catalog
 from common.catalog.device import Gpu
 from common.records import records
-from common.records.entries import MachineCode, Run
+from common.records.records import MachineCode, Run
 from common.report import figures, pages
 from common.run.messages import Timing
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from processes import python
 from sampling import one_of_each, some_days
 
-from common.catalog import catalog, device, problems, sources
+from common.catalog import cache, catalog, device, problems
 from common.check import run
 from common.machine_code import codegen
 from common.run import isolate
@@ -73,7 +73,7 @@ def test_compiles_without_float64_stack_or_spills(step):
     built = {}
     for result in (*ptx, code):
         assert result.status == "right", result.message
-        assert result.source == sources.source_hash(step.path)
+        assert result.source == cache.code(step.path)
         for kernel in result.kernels:
             built.setdefault(kernel.kernel, []).append(kernel.architecture)
         assert [fault.kind for fault in result.faults] == ["float64"] * (step.name == ON_PURPOSE)

@@ -6,14 +6,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from msgspec import to_builtins
 
 from common import cli
-from common.catalog import catalog, device, problems, sources
+from common.catalog import cache, catalog, device, problems
 from common.check import loading
 from common.commands import arguments, console
 from common.machine_code import capture, successor
-from common.records import entries, records
+from common.records import records
 from common.report import tables
 from common.run import isolate, messages
 from common.timing import measuring, tools
@@ -198,13 +197,13 @@ def test_a_file_by_two_compilers_is_timed_if_it_is_right_by_both(wrong, monkeypa
 def test_the_table_has_the_times_by_both():
     step = catalog.find("gemm_naive")
     gpu = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
-    card = records.Record(records.RESULTS / "none.json", entries.Card(gpu=gpu, runs={}, rows={}))
+    card = records.Record(records.RESULTS / "none.json", records.Card(gpu=gpu, runs={}, rows={}))
     first, second = (messages.Timing(ms, ms, ms, 0.0, 10) for ms in (2.0, 3.0))
-    both = entries.Compilers(
-        **to_builtins(sources.provenance(step.path)), shape={}, successor="numba-cuda-mlir 0.6.0", run="now",
+    both = records.Compilers(
+        source=cache.code(step.path), shape={}, successor="numba-cuda-mlir 0.6.0", run="now",
         times=messages.Paired(first, second, 2 / 3, 2 / 3, 2 / 3, 0.0),
     )  # fmt: skip
-    card.data.runs["now"] = entries.Run(date="2026-01-02", driver="1", cuda="13.0", packages={"numba-cuda": "0.30"})
+    card.data.runs["now"] = records.Run(date="2026-01-02", driver="1", cuda="13.0", packages={"numba-cuda": "0.30"})
     card.data.compilers = {"gemm-4096": {step.name: both}}
     table = tables.compilers(card, records.load_code())
     cells = {row[0].strip("`"): row[-1] for row in table.rows}

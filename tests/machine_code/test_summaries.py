@@ -17,7 +17,7 @@ from common.catalog import catalog, limits, problems, store
 from common.catalog.limits import LIMITS
 from common.machine_code import summaries
 from common.machine_code.summaries import Hot
-from common.records import entries, records
+from common.records import records
 from common.report import pages, traces
 from common.run import isolate
 from common.run.messages import Compile, Summarise
@@ -382,7 +382,7 @@ def code():
 
     old = {key: value for key, value in kernel("9.0").items() if key not in ("hot", "block", "occupancy")}
     data = {
-        "schema": entries.SCHEMA,
+        "schema": records.SCHEMA,
         "tools": {"nvcc": "1"},
         "steps": {
             "conv2d_naive": {
@@ -397,7 +397,7 @@ def code():
             "gemm_naive": {"source": "s", "preset": "gemm-4096", "kernels": [old]},
         },
     }  # fmt: skip
-    return store.convert(data, entries.MachineCode)
+    return store.convert(data, records.MachineCode)
 
 
 def test_the_main_kernel_is_the_one_that_multiplies(code):

@@ -4,17 +4,16 @@ import contextlib
 import dataclasses
 
 import pytest
-from msgspec import to_builtins
 
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
 from common.commands import changed, console, parts
-from common.records import entries, records
+from common.records import records
 from common.records.records import Record
 from common.report import pages
 from common.report.pages import Draw
-from common.run.messages import Answer, Library, Outcome, Paired, StepResult
+from common.run.messages import Answer, Outcome, Paired, PeerRow, StepResult
 from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
 
@@ -23,7 +22,7 @@ GPU = {
     "l2_bytes": 1 << 25, "driver": "580.1", "cuda": "13.0",
 }  # fmt: skip
 TENSOR_CORES = ("mma_f16", "mma_tf32", "mma_s8", "wgmma_f16", "wgmma_tf32", "wgmma_s8", "wgmma_e4m3")
-CEILINGS = Ceilings(copy_gbs=1.0, fma_gflops=1.0, **{f"{name}_gflops": 2.0 for name in TENSOR_CORES})
+CEILINGS = Ceilings(copy_gbs=1.0, fma_gflops=1.0, tensor_gflops=dict.fromkeys(TENSOR_CORES, 2.0))
 ROOM = 1 << 35
 TIMES = timing.Timing(2.0, 2.0, 2.0, 0.0, 10)
 HELPER = "SIZE = 4\n"
@@ -52,10 +51,9 @@ def steps(monkeypatch, write, tmp_path):
 
 
 def result(step, shape):
-    code = sources.provenance(step.path)
     return StepResult(
         status="right", timing=TIMES, prepare_ms=None, first_launch_ms=1.0, workspace_bytes=0, elements_compared=5,
-        shape=shape, source=code.source, helpers=code.helpers, imports=sources.imported_steps(step.path),
+        shape=shape, source=cache.code(step.path),
     )  # fmt: skip
 
 
@@ -144,11 +142,11 @@ def test_ceilings_hold_as_rows_do(record):
 
 def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
     record.start_run()
-    rows = [Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")]
     shape = problems.preset("gemm-2048").shape()
-    records.record_peers(record, "gemm-2048", StepResult(status="right", rows=rows[:1], shape=shape))
+    row = PeerRow(shape=shape, timing=TIMES, layout="row-major", library="L")
+    record.keep("rows", "gemm-2048", {"cuBLAS FP32": row})
     assert records.libraries_hold(record, "gemm-2048", ROOM) is False
-    records.record_peers(record, "gemm-2048", StepResult(status="right", rows=rows, shape=shape))
+    record.keep("rows", "gemm-2048", {"cuBLAS TF32": row})
     assert records.libraries_hold(record, "gemm-2048", ROOM) is True
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}
@@ -170,23 +168,22 @@ SHAPE = problems.preset(PRESET)
 def measured(record, steps, monkeypatch, write, tmp_path):
     """The record with all that is measured of a step beside its time."""
     monkeypatch.setattr(catalog, "everything", lambda: steps)
-    made = sources.provenance(write("lessons/01_one/ways.py", "WAYS = 1\n"))
+    made = cache.code(write("lessons/01_one/ways.py", "WAYS = 1\n"))
     for step in steps:
-        code = sources.provenance(step.path)
-        fields = to_builtins(code)
-        record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])})
-        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[])})
+        fields = {"source": cache.code(step.path)}
+        record.keep("sweeps", PRESET, {step.name: records.Sweep(**fields, points=[])})
+        record.keep("profile", PRESET, {step.name: records.Profile(**fields, kernels=[], shape=SHAPE.shape())})
         shape = SHAPE.shape()
-        agreed = entries.Agreement(**fields, shape=shape, kernels=[])
+        agreed = records.Agreement(**fields, shape=shape, kernels=[])
         record.keep("agreement", step.name, {str(SHAPE): agreed})
-        seen = {tool: entries.Sanitized(**fields, errors=0) for tool in tools.TOOLS}
+        seen = {tool: records.Sanitized(**fields, errors=0) for tool in tools.TOOLS}
         record.keep("sanitizer", step.name, seen)
-        entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
+        entry = records.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", ways_source=made)
         record.keep("epilogues", PRESET, {step.name: entry})
         times = Paired(TIMES, TIMES, 1.0, 1.0, 1.0, 0.0)
-        both = entries.Compilers(**fields, shape=shape, times=times, successor="0.6")
+        both = records.Compilers(**fields, shape=shape, times=times, successor="0.6")
         record.keep("compilers", PRESET, {step.name: both})
-    errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}
+    errors = {step.name: records.Accuracy(points=[], source=cache.code(step.path)) for step in steps}
     for kind in ("normal", "small"):
         record.keep("accuracy", kind, errors)
     return record
@@ -283,28 +280,30 @@ def test_a_step_is_timed_as_soon_as_it_is_right(tmp_path, monkeypatch):
         def wait(self, step):
             did.append(["wait", step.name])
 
-    def measure(pairs, file, libraries, ceilings, quick, ready):
+    def measure(pairs, file, quick, ready):
         assert quick
-        did.append(["time", *(step.name for step, _ in pairs), ceilings])
+        did.append(["time", *(step.name for step, _ in pairs)])
         for step, preset in pairs:
-            yield (
-                "step",
-                Outcome.of(step, problems.preset(preset), preset, result(step, problems.preset(preset).shape())),
-            )
+            yield Outcome.of(step, problems.preset(preset), preset, result(step, problems.preset(preset).shape()))
+
+    def device_rates():
+        did.append(["ceilings"])
+        return device.Gpu(**GPU), CEILINGS
 
     monkeypatch.setattr(run, "Checking", Checking)
     monkeypatch.setattr(Record, "open", lambda *_: record)
     monkeypatch.setattr(run, "inspect_device", lambda: (device.Gpu(**GPU), ROOM))
     monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr(measuring, "measure_device", device_rates)
     monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
     for owner, name in ((console, "print_checks"), (benches.Rows, "show"), (changed.edits, "keep")):
         monkeypatch.setattr(owner, name, lambda *_, **__: None)
     found, timed = changed.check_changed(steps, {}, False, fresh=True)
     assert did == [
         ["compile", *(step.name for step in steps)],
-        ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],
-        ["check", "conv2d_naive"], ["wait", "conv2d_naive"], ["time", "conv2d_naive", False],
-        ["time", "gemm_naive", True],
+        ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive"], ["check", "gemm_coarsened"],
+        ["check", "conv2d_naive"], ["wait", "conv2d_naive"], ["time", "conv2d_naive"],
+        ["ceilings"], ["time", "gemm_naive"],
     ]  # fmt: skip
     assert [outcome.step.name for outcome in timed] == ["gemm_naive", "conv2d_naive"]
     assert {outcome.step.name for outcome in found} == {step.name for step in steps}
@@ -323,16 +322,18 @@ def bench(record, monkeypatch):
     def bench(steps, fresh=False, **gpu):
         measured = []
 
-        def measure(pairs, file, libraries, ceilings, quick=False, ready=None):
-            if ceilings:
-                measured.append("ceilings")
-                yield "ceilings", CEILINGS
+        def device_rates():
+            measured.append("ceilings")
+            return device.Gpu(**GPU), CEILINGS
+
+        def measure(pairs, file, quick=False, ready=None):
             for step, preset in pairs:
                 measured.append(step.name)
                 problem = problems.preset(preset)
-                yield "step", Outcome.of(step, problem, preset, result(step, problem.shape()))
+                yield Outcome.of(step, problem, preset, result(step, problem.shape()))
 
         monkeypatch.setattr(measuring, "measure", measure)
+        monkeypatch.setattr(measuring, "measure_device", device_rates)
         monkeypatch.setattr(run, "inspect_device", lambda: (device.Gpu(**{**GPU, **gpu}), ROOM))
         pairs = [(step, "gemm-2048") for step in steps]
         found = benches.measure_rows(pairs, fresh)

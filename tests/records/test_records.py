@@ -8,21 +8,21 @@ from made import GPU
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, problems, sources, store
+from common.catalog import cache, catalog, problems
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
-from common.catalog.sources import Code
 from common.check import run
 from common.machine_code import summaries
-from common.records import entries, records
-from common.records.entries import (
+from common.records import records
+from common.records.records import (
     MachineCode,
     PeerRow,
+    Record,
+    RecordError,
     Run,
     StepCode,
     StepRow,
 )
-from common.records.records import Record, RecordError
 from common.run.messages import StepResult
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
@@ -60,18 +60,14 @@ def files(folder):
 
 def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     step, key = catalog.find("gemm_wide_loads"), record.start_run()
-    code = sources.provenance(step.path)
-    ran = {
-        "shape": row(1.0).shape, "timing": row(1.0).timing, "source": code.source, "helpers": code.helpers,
-        "workspace_bytes": 0,
-    }  # fmt: skip
+    code = cache.code(step.path)
+    ran = {"shape": row(1.0).shape, "timing": row(1.0).timing, "source": code, "workspace_bytes": 0}
     result = StepResult(
         status="right", **ran, prepare_ms=None, first_launch_ms=9.0, elements_compared=5, free_bytes=1
     )
     records.record_step(record, run.Outcome.of(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
-    assert found.is_of(step.path)
-    assert found.helpers == code.helpers != {}
+    assert (found.source, records.holds(found, step)) == (code, True)
     assert (found.first_launch_ms, found.run) == (9.0, key)
     assert "free_bytes" not in to_builtins(found)
 
@@ -82,19 +78,18 @@ def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, mo
     for function in (records.load_code, records.save_code):
         monkeypatch.setattr(function, "__defaults__", (tmp_path,))
     step = catalog.find("gemm_naive")
-    now = to_builtins(sources.provenance(step.path))
-    old, other = Code(source="1" * 64, helpers={}), StepCode(source="s", kernels=[])
-    before = StepCode(source=old.source, helpers=old.helpers, kernels=[], digest="a" * 64)
+    now, old, other = cache.code(step.path), row(1.0), StepCode(source="s", kernels=[])
+    before = StepCode(source=old.source, kernels=[], digest="a" * 64)
     for digest, holds in (("a" * 64, True), ("b" * 64, False)):
         records.save_code(MachineCode(steps={step.name: before, "gemm_tuned": other, "gemm_lost": other}))
-        result = StepResult(status="right", **now, kernels=[], digest=digest)
+        result = StepResult(status="right", source=now, kernels=[], digest=digest)
         records.record_code([run.Outcome.of(step, problems.preset("gemm-2048"), "gemm-2048", result)])
         found = records.load_code().steps
         assert found.keys() == {step.name, "gemm_tuned"}  # a step that is gone goes
-        assert found[step.name].earlier == ([old] if holds else [])
-        assert records.is_current(old, step.path) == holds
-        assert not records.is_current(Code(source=old.source, helpers={"unroll": "2" * 64}), step.path)
-        assert records.is_current(store.convert(now, Code), step.path)
+        assert found[step.name].earlier == ([old.source] if holds else [])
+        assert records.holds(old, step) == holds
+        assert not records.holds(replaced(old, source="2" * 64), step)
+        assert records.holds(replaced(old, source=now), step)
         (tmp_path / records.CODE_FILE).unlink()
 
 
@@ -140,7 +135,7 @@ def test_round_trip(record, tmp_path):
 
 # --- reading ---
 
-GOOD = {"schema": entries.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "rows": {}}
+GOOD = {"schema": records.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "rows": {}}
 
 
 @pytest.mark.parametrize(("content", "says"), [
@@ -183,7 +178,7 @@ def test_the_machine_code_record_round_trips_and_is_read_with_suspicion(tmp_path
     records.save_code(code, tmp_path)
     assert records.load_code(tmp_path) == code
     path = tmp_path / records.CODE_FILE
-    for content in ("{", "[]", '{"schema": "x", "steps": {}}', json.dumps({"schema": entries.SCHEMA, "steps": []})):
+    for content in ("{", "[]", '{"schema": "x", "steps": {}}', json.dumps({"schema": records.SCHEMA, "steps": []})):
         path.write_text(content)
         with pytest.raises(RecordError, match=r"machine-code\.json"):
             records.load_code(tmp_path)
@@ -229,7 +224,7 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, other, step, preset):
     found = shipped.row(preset, step.name) or other.row(preset, step.name)
     assert found is not None, f"no row: python -m common bench {step.name}"
     assert isinstance(found, StepRow)
-    assert records.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
+    assert records.holds(found, step), f"older than the kernel: bench {step.name} again"
     assert found.elements_compared >= 20_000
 
 
@@ -282,8 +277,7 @@ def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped
 def test_the_machine_code_record_is_of_the_shipped_kernels(step, shipped_code):
     entry = shipped_code.steps.get(step.name)
     assert entry is not None, "not compiled: python -m common inspect --record"
-    assert entry.helpers or not sources.imported_helpers(step.path)
-    assert entry.is_of(step.path), "older than its code: python -m common inspect --record"
+    assert entry.source == cache.code(step.path), "older than its code: python -m common inspect --record"
     assert entry.kernels
     assert shipped_code.tools
 
@@ -291,13 +285,14 @@ def test_the_machine_code_record_is_of_the_shipped_kernels(step, shipped_code):
 # --- floors of other precisions ---
 
 TENSOR_CORES = Ceilings(
-    copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3
+    copy_gbs=4000.0, fma_gflops=60e3, tensor_gflops={"mma_f16": 600e3, "wgmma_f16": 800e3, "mma_tf32": 300e3}
 )
 
 
 def test_one_floor_holds_for_all_rows_of_a_card_and_three_products_take_three_times_as_long(record):
     record.start_run()
-    record.set_ceilings(replaced(TENSOR_CORES, wgmma_tf32_gflops=390e3))
+    rates = {**TENSOR_CORES.tensor_gflops, "wgmma_tf32": 390e3}
+    record.set_ceilings(replaced(TENSOR_CORES, tensor_gflops=rates))
     shape = {"M": 4096, "N": 4096, "K": 4096}
     half, single = (problems.preset(name).flops / 1e6 for name in ("hgemm-4096", "gemm-4096"))
     for name, requires in (("hgemm_mma", "8.0"), ("hgemm_wgmma", "9.0a")):

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from pictures import words
 from sampling import one_of_each
 
-from common.catalog import catalog, problems, sources
+from common.catalog import catalog, problems
 from common.records import records
-from common.records.entries import MachineCode, PeerRow
-from common.records.records import Record
+from common.records.records import MachineCode, PeerRow, Record
 from common.report import canvas, charts, figures, pages, table
 
 OLDER = "measured on an older version of the file"
@@ -90,17 +89,13 @@ def test_the_same_record_gives_the_same_bytes(shipped, tmp_path, name):
 
 def test_a_sweep_that_is_older_than_the_code_says_so(shipped):
     made = Record(shipped.path, copy.deepcopy(shipped.data))
-    now = sources.provenance(catalog.find("gemm_wide_loads").path)
+    now = of_now("gemm_wide_loads")["source"]
     found = made.data.sweeps["gemm-4096"]
     found["gemm_gone"] = found["gemm_wide_loads"]
-    for name, source, helpers, says in (
-        ("gemm_wide_loads", now.source, now.helpers, False),
-        ("gemm_wide_loads", now.source, None, False),  # of before helpers were noted
-        ("gemm_wide_loads", "0" * 64, now.helpers, True),
-        ("gemm_wide_loads", now.source, {**now.helpers, "wide": "0" * 64}, True),
-        ("gemm_gone", now.source, now.helpers, True),
-    ):
-        found[name] = replace(found[name], source=source, helpers=helpers)
+    for name, source, says in (
+        ("gemm_wide_loads", now, False), ("gemm_wide_loads", "0" * 64, True), ("gemm_gone", now, True)
+    ):  # fmt: skip
+        found[name] = replace(found[name], source=source)
         assert records.older(found[name], name) == says
         assert (OLDER in words(charts.sweep(made, "gemm-4096", name))) == says
 
@@ -116,10 +111,8 @@ def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables
     def shown(words):
         return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", made, MachineCode())
 
-    now = of_now("gemm_wide_loads")
-    changed = {**now, "helpers": {**now["helpers"], "wide": "0" * 64}}
-    for code_of_then, older in ((now, False), (changed, True)):
-        row.source, row.helpers = code_of_then["source"], code_of_then["helpers"]
+    for source, older in ((of_now("gemm_wide_loads")["source"], False), ("0" * 64, True)):
+        row.source = source
         found = ["gemm_wide_loads ¶ |" in words(charts.speedups(made, "gemm-4096"))]
         found.append("gemm_wide_loads ¶" in words(charts.roofline(made, "gemm")))
         table = shown("ladder gemm-4096 03_coarsening")

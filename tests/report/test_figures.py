@@ -8,8 +8,7 @@ from sampling import one_of_each
 
 from common.catalog import catalog, problems
 from common.records import records
-from common.records.entries import MachineCode, Profile, StepRow
-from common.records.records import Record
+from common.records.records import MachineCode, Profile, Record, StepRow
 from common.report import charts, figures, pages, tables
 from common.run.messages import Beside
 from common.timing import timing
@@ -41,7 +40,9 @@ def tiny():
     }
     waits = {"gemm_naive": {"not_selected": 3.0}, "gemm_shared_tile": {"mio_throttle": 2.0, "wait": 1.0}}
     data.profile["gemm-4096"] = {
-        name: Profile(kernels=[counters(stalls=stalls, issue_pct=40.0, l1_pct=93.6)], run="a", **of_now(name))
+        name: Profile(
+            kernels=[counters(stalls=stalls, issue_pct=40.0, l1_pct=93.6)], shape={}, run="a", **of_now(name)
+        )
         for name, stalls in waits.items()
     }
     return Record(catalog.ROOT / "nvidia-test-9.json", data)

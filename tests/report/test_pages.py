@@ -13,8 +13,7 @@ from sampling import one_of_each, some_days
 
 from common.catalog import catalog, device, exercises
 from common.records import records
-from common.records.entries import MachineCode, StepRow
-from common.records.records import Record
+from common.records.records import MachineCode, Record, StepRow
 from common.report import figures, pages
 
 GLOSSARY = catalog.LESSONS / "GLOSSARY.md"

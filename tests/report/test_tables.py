@@ -9,8 +9,7 @@ from pictures import words
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
 from common.records import records
-from common.records.entries import MachineCode, PeerRow, StepRow
-from common.records.records import Record
+from common.records.records import MachineCode, PeerRow, Record, StepRow
 from common.report import charts, figures, pages, table, tables
 from common.run.messages import Outcome
 from common.timing import peers, timing
@@ -18,8 +17,8 @@ from common.timing.ceilings import Ceilings
 
 NO_CODE = MachineCode()
 CEILINGS = Ceilings(
-    copy_gbs=1000.0, fma_gflops=10e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3,
-    wgmma_tf32_gflops=400e3,
+    copy_gbs=1000.0, fma_gflops=10e3,
+    tensor_gflops={"mma_f16": 600e3, "wgmma_f16": 800e3, "mma_tf32": 300e3, "wgmma_tf32": 400e3},
 )  # fmt: skip
 # c3d-conv3a is 177.6 GFLOP: 17.76 ms at 10 TFLOP/s; gemm-2048 is 17.18 GFLOP
 FLOOR_MS = problems.preset("c3d-conv3a").flops / 1e10
@@ -52,7 +51,7 @@ BESIDE = {"hgemm_shared": beside(0.36, "cuBLAS FP16"), "conv2d_tensor_core": bes
 def made(preset, name, ms):
     known = {"shape": problems.preset(preset).shape(), "timing": timed(ms)}
     if " " in name:
-        return PeerRow(**known, layout="row-major", library="CUDA 13", kernels=KERNELS.get(preset))
+        return PeerRow(**known, layout="row-major", library="CUDA 13", kernels=KERNELS.get(preset, []))
     precision = catalog.find(name).precision if name == "conv2d_tensor_core" else None
     fields = {"prepare_ms": None, "workspace_bytes": 0, "precision": precision, "beside": BESIDE.get(name)}
     return StepRow(**known, **fields, **of_now(name))

@@ -46,10 +46,14 @@ def test_only_what_the_card_has_is_measured(capability, has):
 
 
 MEASURED = ceilings.Ceilings(
-    copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3,
-    wgmma_tf32_gflops=400e3, mma_s8_gflops=1200e3, wgmma_s8_gflops=1600e3, wgmma_e4m3_gflops=1500e3,
+    copy_gbs=4000.0, fma_gflops=60e3,
+    tensor_gflops={
+        "mma_f16": 600e3, "wgmma_f16": 800e3, "mma_tf32": 300e3, "wgmma_tf32": 400e3, "mma_s8": 1200e3,
+        "wgmma_s8": 1600e3, "wgmma_e4m3": 1500e3,
+    },
 )  # fmt: skip
-AMPERE = structs.replace(MEASURED, wgmma_f16_gflops=None, wgmma_tf32_gflops=None, wgmma_s8_gflops=None)
+MMA_ALONE = {name: rate for name, rate in MEASURED.tensor_gflops.items() if name.startswith("mma")}
+AMPERE = structs.replace(MEASURED, tensor_gflops=MMA_ALONE)
 
 
 def test_the_rate_that_bounds_a_step_is_that_of_its_precision():

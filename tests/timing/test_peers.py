@@ -92,7 +92,7 @@ def test_a_library_s_rows_are_checked_but_for_tf32_and_take_the_layout_that_was_
     assert timed == ["NCHW", "NHWC"]
     rows, lacking = peers.measure(problem, Stopwatch())
     assert lacking == ""
-    assert [(row.peer, row.layout, row.kernels) for row in rows] == [
+    assert [(name, row.layout, row.kernels) for name, row in rows.items()] == [
         ("cuDNN FP32", "NHWC", ["NHWC"]), ("cuDNN TF32", "NHWC", ["NHWC"]),
     ]  # fmt: skip
     assert timed[2:] == ["NCHW", "NHWC", "NHWC", "NHWC"]
@@ -121,7 +121,7 @@ def test_a_library_that_runs_out_of_memory_leaves_out_itself_alone(library, monk
 
     monkeypatch.setattr(peers, "_normals", full)
     monkeypatch.setattr(peers, "_oracle", lambda _: None)
-    assert peers.measure(PRESETS["hgemm-4096"], Stopwatch()) == ([], "cuBLAS FP16 ran out of GPU memory")
+    assert peers.measure(PRESETS["hgemm-4096"], Stopwatch()) == ({}, "cuBLAS FP16 ran out of GPU memory")
     assert peers.measure_beside(lambda: "step", PRESETS["gemm-4096"], "fp32", Stopwatch()) is None
     monkeypatch.setattr(peers, "_normals", broken)
     with pytest.raises(RuntimeError, match="illegal"):

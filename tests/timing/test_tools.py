@@ -29,32 +29,13 @@ def test_counters_are_read_per_launch_and_in_order():
     assert tools.named("k", first, GEMM).stalls == {"wait": 1.5}
 
 
-def test_sentences_say_what_the_figures_mean():
-    (entry,) = tools.parse(
-        csv(launch(0, time_ns="2500000", issue_pct="90", dram_pct="12", load_sectors="3200", load_requests="100",
-                   ffma_threads="640", instructions="100", hmma="0"))
-    )  # fmt: skip
-    said = {name: (value, text) for name, value, text in tools.sentences(tools.named("k", entry, GEMM))}
-    assert said["time"][0] == "2.50 ms"
-    assert said["issue slots used"] == ("90.0%", "the instruction count is the limit")
-    assert said["DRAM throughput"] == ("12.0%", "memory bandwidth is not the limit")
-    assert said["sectors per global load"][0] == "32.00"
-    assert "scattered" in said["sectors per global load"][1]
-    assert said["multiply-adds per instruction"][0] == "0.20"  # 640 / 32 threads / 100
-    assert said["stall: wait"][0] == "1.50 warps"
-
-
 @pytest.mark.parametrize(("problem", "each"), [(HALF, 16 * 8 * 16), (GEMM, 16 * 8 * 8)])
 def test_an_instruction_on_tensor_cores_is_many_multiply_adds(problem, each):
     (entry,) = tools.parse(
         csv(launch(0, hmma="10", ffma_threads="32", instructions="100", tensor_pipe_pct="80", fma_pipe_pct="1"))
     )
     found = tools.named("k", entry, problem)
-    assert (found.ffma_threads, found.hmma) == (32 + 10 * each, 10)
-    said = {name: (value, text) for name, value, text in tools.sentences(found)}
-    assert said["tensor pipe used"] == ("80.0%", "multiply-adds are the limit, as they should be")
-    assert "FP32 pipe used" not in said
-    assert said["multiply-adds per instruction"][0] == f"{(32 + 10 * each) / 3200:.2f}"
+    assert (found.counts["ffma_threads"], found.counts["hmma"]) == (32 + 10 * each, 10)
 
 
 @pytest.mark.parametrize(("output", "says"), [

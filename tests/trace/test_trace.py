@@ -298,7 +298,7 @@ def test_hardware_and_tracer_agree_but_for_known_kernels():
             for key in traces.AGREED:
                 ratio = traces.agreed_ratio(kernel, key)
                 known = key == "shared_store_wavefronts" and 1 < (ratio or 0) < 1.1
-                beyond = kernel.hardware.ffma_threads - kernel.trace.ffma_threads
+                beyond = kernel.hardware["ffma_threads"] - kernel.trace["ffma_threads"]
                 known |= key == "ffma_threads" and not on_tensor_cores and beyond > 0 and beyond % 1024 == 0
                 if ratio is not None and not 0.99 <= ratio <= 1.01 and not known:
                     assert kernel.kernel in OFF, (step.name, kernel.kernel, key, ratio)
@@ -309,7 +309,7 @@ def test_a_profile_at_full_size_agrees():
     profile = shipped().profile("gemm-4096", "gemm_register_blocked").kernels[0]
     totals = traced(catalog.find("gemm_register_blocked").path, Gemm(M=128, N=128, K=32)).main.totals
     for key in ("load_requests", "load_sectors", "ffma_threads"):
-        assert getattr(profile, key) == 32 * 32 * 128 * totals[key]
+        assert profile.counts[key] == 32 * 32 * 128 * totals[key]
 
 
 CASES = [("gemm_naive", "gemm_naive"), ("conv2d_unroll_gemm", "multiply_columns")]
@@ -346,10 +346,10 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
         entry = record.data.agreement[step][str(problem)]
         found = next(k for k in entry.kernels if k.kernel == kernel)
         launches = 2 if step == "conv2d_unroll_gemm" else 1
-        assert found.hardware.load_requests == 1000 * launches
-        assert found.trace.load_requests > 0
+        assert found.hardware["load_requests"] == 1000 * launches
+        assert found.trace["load_requests"] > 0
         ratio = traces.agreed_ratio(found, "load_requests")
-        assert ratio == 1000 * launches / found.trace.load_requests
+        assert ratio == 1000 * launches / found.trace["load_requests"]
     table = traces.agreement(record)
     assert [cells[0] for cells in table.rows] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
 

@@ -14,7 +14,7 @@ from common.catalog import codes
 from common.catalog.problems import FLOAT16, LADDERS
 from common.check import arrays, check
 from common.timing import peers
-from common.timing.peers import Errors, Measured
+from common.timing.peers import Accuracy, Errors
 
 EXTENT = 256  # M and N
 DEPTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -66,7 +66,7 @@ def of_fewer_bits(product):
 
 
 def measure(steps, extent=EXTENT, seed=6):
-    """A Measured of every product on every kind of operands; ``steps`` by name, each with its ladder, and cuBLAS."""
+    """By kind of operands the Accuracy of every product; ``steps`` by name, each with its ladder, and cuBLAS."""
     found = {}
     for operands, kind in KINDS.items():
         for depth in kind.depths:
@@ -75,9 +75,9 @@ def measure(steps, extent=EXTENT, seed=6):
             rows = np.sort(rng.choice(len(a), extent, replace=False)) if kind.square else np.arange(extent)
             exact = a[rows].astype(np.float64) @ b.astype(np.float64)
             for product, library, result in _products(steps, a, b, rows):
-                one = Measured(product=product, operands=operands, points=[], library=library)
-                found.setdefault((operands, product), one).points.append(errors(result, exact, depth))
-    return list(found.values())
+                mine = found.setdefault(operands, {}).setdefault(product, Accuracy(points=[], library=library))
+                mine.points.append(errors(result, exact, depth))
+    return found
 
 
 def errors(result, exact, depth):

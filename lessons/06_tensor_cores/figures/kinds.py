@@ -70,7 +70,7 @@ def errors_of_unfit(record):
 
 
 def named(name, entry):
-    return tables.aged(f"`{name}`" if entry.code else f"*{name}*", records.older(entry.code, name))
+    return tables.aged(f"`{name}`" if entry.source else f"*{name}*", records.older(entry, name))
 
 
 def _errors(point):

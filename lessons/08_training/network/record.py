@@ -15,7 +15,7 @@ from common.catalog import catalog, sources, store
 from common.catalog.device import Gpu
 from common.catalog.store import Amount, Count, Digest, Extent, Name, Positive
 from common.records import records
-from common.records.entries import Run
+from common.records.records import Run
 from common.run.messages import Timing
 
 SCHEMA = "numba-cuda-workbook/training/1"
