@@ -143,7 +143,9 @@ def across_layers(record: Record, step: str) -> Table:
             f"{short} TFLOP/s": f"{problem.flops / other.value / 1e9:.1f}" if other else "",
             f"% of {short}": f"**{100 * faster.value:.0f}**" if faster else "",
             "% of floor": figures.share(record, preset, step) or "",
-            f"{short} computes by": figures.method(getattr(theirs, "kernels", None)),
+            f"{short} computes by": "matrix product, by cuBLAS"
+            if getattr(theirs, "layout", "") == peers.PRODUCT
+            else figures.method(getattr(theirs, "kernels", None)),
         })  # fmt: skip
     return titled(rows, f"`{step}` beside {library}." + _medians(record, presets, {step, library}))
 

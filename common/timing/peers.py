@@ -54,6 +54,7 @@ TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 what
 BRIEF_SECONDS = 0.1  # for which of two layouts is the faster
 _faster: dict[tuple[Problem, str], str] = {}  # the layout, by problem and precision
 _SEED = 2
+PRODUCT = "cuBLAS"  # in a layout's place: a 1 x 1 convolution's pixels are rows of a matrix, whose product is taken
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 
@@ -256,6 +257,9 @@ def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Var
         given = dy, x, filt, None, *options.values(), False, none, 1, mask
         return torch.ops.aten.convolution_backward(*given)[wanted]
 
+    if problem.form == "conv3d" and problem.reduction == problem.C and g == type(g)():
+        product = partial(torch.matmul, first.view(-1, problem.C), second.view(problem.K, problem.C).t())
+        yield PRODUCT, product, partial(torch.reshape, shape=problem.output_shape)
     one, two = channels_first(first), channels_first(second)
     for layout, tensors in (("NDHWC", (one, two)), ("NCDHW", (one.contiguous(), two.contiguous()))):
         if problem.form == "conv3d":
