@@ -16,6 +16,7 @@ from common.machine_code import successor
 from common.records import records
 from common.records.records import Record
 from common.report import figures, pages, tables, traces
+from common.report.table import Table
 from common.timing import measuring, tasks, tools
 from common.timing.timing import Compilers
 from common.timing.tools import Profile, Sanitized
@@ -120,7 +121,9 @@ def _profile(pairs: Pairs, record: Record) -> None:
     for one, kernels in measuring.profile_steps(pairs):
         found = Profile(source=one.source or "", kernels=kernels, shape=one.problem.shape())
         record.keep("profile", str(one.preset), {one.step.name: found})
-        console.say().print(pages.table("profile", record, str(one.preset), one.step.name, *tables.COUNTERS))
+        table = pages.table("profile", record, str(one.preset), one.step.name, *tables.COUNTERS)
+        turned = [list(cells) for cells in zip(table.header, *table.rows, strict=True)]  # ten columns are too many
+        console.say().print(Table(turned[0], turned[1:], table.note))
 
 
 def _agree(pairs: list[tuple[Step, Problem]], record: Record) -> None:

@@ -22,6 +22,7 @@ from common.grade import grade
 from common.machine_code import successor
 from common.records import records
 from common.report import traces
+from common.report.table import Table
 from common.run import isolate
 from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
@@ -233,7 +234,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
             yield Outcome(step=step, problem=problems.preset(preset), preset=preset, status="right", pairs=both)
 
     note(measuring, "profile_steps", profiled)
-    note(parts.pages, "table", "counters")
+    note(parts.pages, "table", Table(["step", "DRAM %"], [["`gemm_naive`", "3"]]))
     note(measuring, "sanitize_steps", clean)
     note(measuring, "time_compilers", by_both)
     monkeypatch.setattr(successor, "version", lambda: "0.6")
