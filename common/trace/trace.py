@@ -28,7 +28,7 @@ from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.executor import Argument, Executor, Order
 from common.trace.hopper.mbarriers import Map
-from common.trace.memory import Global, Records, Single, poison
+from common.trace.memory import Global, Single, in_global, poison
 from common.trace.messages import Point, Traced, TracedKernel
 from common.trace.state import Launch, TraceError
 from common.trace.views import View, of_device
@@ -123,8 +123,7 @@ def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> An
     else:
         data[:] = np.asarray(values, kind).ravel(order)
     array = data.reshape(shape, order=order).view(DeviceArray)
-    make = Records if kind.names else Global
-    array.storage = make(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
+    array.storage = in_global(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
     return array
 
 

@@ -80,9 +80,10 @@ def _common(operation: Any, left: np.dtype[Any], right: np.dtype[Any]) -> np.dty
         return left
     try:
         given = from_dtype(left), from_dtype(right)
-        return as_dtype(_numba().resolve_function_type(operation, given, {}).return_type)
+        found: np.dtype[Any] = as_dtype(_numba().resolve_function_type(operation, given, {}).return_type)
     except TypingError:  # NumPy says why
-        return np.result_type(left, right)
+        found = np.result_type(left, right)
+    return found
 
 
 def unified(a: Value, b: Value, operation: Any = operator.add) -> tuple[Value, Value]:
