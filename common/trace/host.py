@@ -12,6 +12,7 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
+from numba.cuda.cudadrv import devicearray
 from numpy.lib.stride_tricks import as_strided
 
 from common.machine_code import capture
@@ -48,31 +49,15 @@ def _on_host(given: Any) -> list[Any]:
     return [np.asarray(one) if isinstance(one, DeviceNDArray) else one for one in nested]
 
 
-def _operate(name: str) -> Callable[..., Any]:
-    """An operator of two arrays: NumPy computes it on the host, if the other one is an array of the host."""
-
-    def operate(self: Any, *others: Any) -> Any:
-        known = all(isinstance(one, np.ndarray | np.generic) and not isinstance(one, DeviceNDArray) for one in others)
-        return getattr(np.asarray(self), name)(*others) if known and others else NotImplemented
-
-    return operate
-
-
+# NumPy computes an operator on the host if the other operand is an array there, as it does for any foreign array
 _OPERATORS = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
 )  # fmt: skip
-for _name in (*_OPERATORS, *(f"r{name}" for name in _OPERATORS), "eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(DeviceNDArray, f"__{_name}__", _operate(f"__{_name}__"))
-for _name in _OPERATORS:
-    setattr(DeviceNDArray, f"__i{_name}__", lambda *_: NotImplemented)
+for _name in (*(f"{way}{name}" for way in ("", "r", "i") for name in _OPERATORS), "eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(DeviceNDArray, f"__{_name}__", lambda *_: NotImplemented)
 # methods of NumPy's arrays that Numba's device arrays do not have
-NUMPY_ONLY = frozenset(
-    (
-        "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot",
-        "fill", "flatten", "item", "max", "mean", "min", "nonzero", "prod", "put", "repeat", "round", "sort", "std",
-        "sum", "swapaxes", "take", "tobytes", "tofile", "tolist", "trace", "var",
-    )
-)  # fmt: skip
+_METHODS = {name for name, one in vars(np.ndarray).items() if callable(one) and not name.startswith("_")}
+NUMPY_ONLY = frozenset(_METHODS - {*dir(devicearray.DeviceNDArray)})
 
 
 def interface(array: DeviceArray) -> dict[str, Any]:
