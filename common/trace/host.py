@@ -6,7 +6,7 @@ import itertools
 import linecache
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial, reduce
 from typing import Any

@@ -304,38 +304,36 @@ def of_math(name: str) -> Any:
     return np.float64(found) if isinstance(found, float) else found
 
 
-_SINGLE = "fadd", "fsub", "fmul", "fdiv", "frcp", "fsqrt"
-# names without the f of float32 that NumPy has not, or has for something else
-_LIBDEVICE: dict[str, Callable[..., Any]] = {
+# by names without the letters of types, and without how a result is rounded: one bit at most
+_LIBDEVICE: dict[str, Code] = {
     "abs": np.abs, "fmax": np.fmax, "fmin": np.fmin, "max": np.maximum, "min": np.minimum, "mul": np.multiply,
-    "rint": np.rint, "nearbyint": np.rint, "powi": np.power, "fma": lambda x, y, z: x * y + z,
+    "mul24": np.multiply, "add": np.add, "sub": np.subtract, "div": np.divide, "fdivide": np.divide,
+    "rcp": np.reciprocal, "rint": np.rint, "nearbyint": np.rint, "powi": np.power, "fma": lambda x, y, z: x * y + z,
     "cbrt": np.cbrt, "exp2": np.exp2,  # math has these from Python 3.11 on
     "exp10": lambda x: np.power(x.dtype.type(10), x), "fdim": lambda x, y: np.maximum(x - y, 0),
-    "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x).astype(x.dtype), "rsqrt": lambda x: 1 / np.sqrt(x),
-    "saturate": lambda x: np.clip(x, 0, 1), "fadd": np.add, "fsub": np.subtract, "fmul": np.multiply,
-    "sincos": lambda x: (np.sin(x), np.cos(x)), "sinpi": lambda x: np.sin(x * x.dtype.type(np.pi)),
-    "cospi": lambda x: np.cos(x * x.dtype.type(np.pi)), "rcbrt": lambda x: 1 / np.cbrt(x), "tgamma": _MATH["gamma"],
-    "float_as_int": lambda x: cast(x, FLOAT32).view(np.int32),
-    "int_as_float": lambda x: cast(x, np.dtype(np.int32)).view(np.float32),
-    "isnand": np.isnan, "isinfd": np.isinf, "umin": np.minimum, "umax": np.maximum, "mul24": np.multiply,
-    "fdiv": np.divide, "fdivide": np.divide, "dadd": np.add, "dmul": np.multiply, "ddiv": np.divide,
-    "frcp": lambda x: 1 / x, "drcp": lambda x: 1 / x, "fsqrt": np.sqrt, "dsqrt": np.sqrt,
-    "sad": lambda x, y, z: np.abs(x - y) + z,
+    "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), "rsqrt": lambda x: 1 / np.sqrt(x),
+    "saturate": lambda x: np.clip(x, 0, 1), "sincos": lambda x: (np.sin(x), np.cos(x)),
+    "sinpi": lambda x: np.sin(x * x.dtype.type(np.pi)), "cospi": lambda x: np.cos(x * x.dtype.type(np.pi)),
+    "rcbrt": lambda x: 1 / np.cbrt(x), "tgamma": _MATH["gamma"], "sad": lambda x, y, z: np.abs(x - y) + z,
+    "float_as_int": lambda x: x.view(np.int32), "int_as_float": lambda x: x.view(np.float32),
 }  # fmt: skip
 
 
-def of_libdevice(name: str) -> Callable[..., Any] | None:
-    """The function of this name in NVIDIA's libdevice, on lanes; None if it is not known."""
-    # without how a result is rounded: the difference is one bit, and is not told
+def of_libdevice(name: str) -> Code | None:
+    """The function of this name in NVIDIA's libdevice, on lanes, of the types that it is declared with; None if it is
+    not known."""
+    from numba.cuda.libdevicefuncs import functions
+    from numba.cuda.np.numpy_support import as_dtype
+
     plain = re.sub("^fast_|_r[nzud]$", "", name)
-    single = plain.startswith(_SINGLE)
-    known = _LIBDEVICE.get(plain) or function(plain)
-    if known is None and plain.endswith("f"):
-        single, known = True, _LIBDEVICE.get(plain[:-1]) or function(plain[:-1])
+    names = plain, plain[:-1] if plain[-1] in "fd" else "", plain[1:] if plain[0] in "fdu" else ""
+    known = next(filter(None, (_LIBDEVICE.get(one) or function(one) for one in names)), None)
+    result, takes = functions[f"__nv_{name}"]
 
     def apply(*numbers: Value) -> Any:
         assert known is not None
-        as_float = (cast(one, FLOAT32) if single and dtype_of(one).kind in "fiu" else one for one in numbers)
-        return known(*(np.asarray(one)[()] for one in as_float))
+        given = zip(numbers, (as_dtype(one.ty) for one in takes if not one.is_ptr), strict=True)
+        found = known(*(np.asarray(cast(one, kind))[()] for one, kind in given))
+        return found if type(found) is tuple else cast(found, as_dtype(result))
 
     return apply if known else None
