@@ -314,7 +314,7 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     lacking = isinstance(error, trace.HostError | ImportError | KeyboardInterrupt) or kinds & _OF_THE_DRIVER
     ours = isinstance(getattr(error, "obj", None), trace.DeviceArray | capture.Device | Stream | Compiled)
-    if lacking or (ours and getattr(error, "name", "") not in trace.NUMPY_ONLY):
+    if lacking or (ours and getattr(error, "name", "") not in trace.numpy_only()):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
     # from Numba's compiler, or of a launch that no GPU takes

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-from numba.cuda.cudadrv import devicearray
 
 from common.catalog import catalog, device, inputs, limits
 from common.catalog.catalog import Step
@@ -119,7 +119,7 @@ class DeviceNDArray(DeviceArray):
         return getattr(ufunc, method)(*_on_host(given), **named)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in NUMPY_ONLY:
+        if name in numpy_only():
             raise AttributeError(f"'DeviceNDArray' object has no attribute {name!r}", name=name, obj=self)
         return super().__getattribute__(name)
 
@@ -138,9 +138,15 @@ _OPERATORS = (
 )  # fmt: skip
 for _name in (*(f"{way}{name}" for way in ("", "r", "i") for name in _OPERATORS), "eq", "ne", "lt", "le", "gt", "ge"):
     setattr(DeviceNDArray, f"__{_name}__", lambda *_: NotImplemented)
-# methods of NumPy's arrays that Numba's device arrays do not have
-_METHODS = {name for name, one in vars(np.ndarray).items() if callable(one) and not name.startswith("_")}
-NUMPY_ONLY = frozenset(_METHODS - {*dir(devicearray.DeviceNDArray)})
+
+
+@lru_cache(maxsize=1)
+def numpy_only() -> frozenset[str]:
+    """Methods of NumPy's arrays that Numba's device arrays do not have."""
+    from numba.cuda.cudadrv import devicearray
+
+    methods = {name for name, one in vars(np.ndarray).items() if callable(one) and not name.startswith("_")}
+    return frozenset(methods - {*dir(devicearray.DeviceNDArray)})
 
 
 def interface(array: DeviceArray) -> dict[str, Any]:
