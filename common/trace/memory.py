@@ -264,6 +264,7 @@ class Records:
 
     def __init__(self, dtype: np.dtype[Any], make: Callable[[str], tuple[Any, int]], data: Any, address: int) -> None:
         self.dtype, self.data, self.address, self._make = dtype, data, address, make
+        self.space = "global" if address else "shared or local"
         self._fields: dict[str, tuple[Any, int]] = {}
 
     def field(self, name: str) -> tuple[Any, int]:
