@@ -18,6 +18,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 from numba import cuda
 from numba.cuda import dispatcher
+from numba.cuda.typing import builtins  # noqa: F401 - operators' types, which all kinds of tasks ask for
 
 from common.catalog import cache, catalog, device, limits, problems
 from common.check import check, fullsize, loading, plan

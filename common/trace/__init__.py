@@ -2,8 +2,7 @@
 
 Module by module; each imports from itself and from those below it:
 
-    script         runs a program of anybody's, as it is
-    host           what it finds in numba.cuda on the host
+    script         runs a program of anybody's, as it is; what it finds in numba.cuda on the host
     trace          runs a step's blocks, or all launches of a program; device arrays of the tracer
     executor       runs a translated kernel: masks, branches, loads and stores, products
     functions      what a kernel's names stand for: functions, modules, types, constants

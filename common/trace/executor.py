@@ -37,6 +37,7 @@ Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argu
 Order: TypeAlias = Literal["forward", "backward"]
 """Of blocks, and of threads that write one element."""
 
+_ARRAYS = View, Record
 _UNCHANGED_TURNS = 20_000  # of a loop, after which nobody will end it
 _ANYTHING = 0x5A5A5A5A, ~0x5A5A5A5A  # what integers that no thread gave may be: far above others, and far below
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
@@ -287,23 +288,19 @@ class Executor(State):
         return self.select(first, lambda: first, second)
 
     def load(self, array: Any, index: Any, line: int) -> Any:
-        if isinstance(array, Record):
+        if type(array) in _ARRAYS:
             return array.load(self, index, line)
-        if type(array) is not View:
-            if not isinstance(index, np.ndarray):
-                return array[index]
-            beyond = (index < -len(array)) | (index >= len(array))
-            wrong = self.mask.bits & beyond
-            if count_nonzero(wrong):
-                self.fault("outside", line, "", f"a tuple of {len(array)} is read at {index[wrong][0]}", wrong)
-            rows = np.stack([np.broadcast_to(value, index.shape) for value in array])
-            return rows[np.where(beyond, 0, index), np.arange(len(index))]
-        return array.load(self, index, line)
+        if not isinstance(index, np.ndarray):
+            return array[index]
+        beyond = (index < -len(array)) | (index >= len(array))
+        wrong = self.mask.bits & beyond
+        if count_nonzero(wrong):
+            self.fault("outside", line, "", f"a tuple of {len(array)} is read at {index[wrong][0]}", wrong)
+        rows = np.stack([np.broadcast_to(value, index.shape) for value in array])
+        return rows[np.where(beyond, 0, index), np.arange(len(index))]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
-        if isinstance(array, Record):
-            return array.store(self, index, value, line)
-        if type(array) is not View:
+        if type(array) not in _ARRAYS:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         array.store(self, index, value, line)
 

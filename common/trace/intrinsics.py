@@ -239,7 +239,8 @@ def shuffle(state: State, line: int, member: Value, value: Value, other: Value, 
     if state.has_engines:  # the launch is not run again, and a guard may throw away what returned threads gave
         unknown = missing & state.waiting.bits[giver]
     if not real and count_nonzero(unknown):
-        state.doubt(line, f"{what} to it, and something comes of it", unknown)
+        text, lane_of = f"{what} to it, and something comes of it", int(np.argmax(unknown))
+        state.doubts.setdefault(line, state.told("warp-sync", line, "", text, lane_of))
         return taken if state.stand_in is None else np.where(unknown, kind.type(state.stand_in), taken)
     if not (count_nonzero(missing) and real):
         return taken

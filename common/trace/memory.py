@@ -198,14 +198,8 @@ def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any
     return (places[::-1], chosen[::-1]) if state.reversed else (places, chosen)
 
 
-def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
+def poison(data: Array) -> Array:
     """Memory as nobody should take it to be: NaN, or integers far from zero, each byte 0xA5."""
-    data = np.empty(size, dtype)
-    poison(data)
-    return data
-
-
-def poison(data: Array) -> None:
     kind = data.dtype.kind
     for name in data.dtype.names or ():
         poison(data[name])
@@ -213,6 +207,7 @@ def poison(data: Array) -> None:
         data[...] = np.frombuffer(b"\xa5" * data.dtype.itemsize, data.dtype)[0]
     elif not data.dtype.names:
         data[...] = kind == "b" or np.nan
+    return data
 
 
 # --- records: each field is an array of its own, and a record is the place of its fields ---
@@ -256,30 +251,21 @@ class Single(NamedTuple):
     view: View
 
 
-class Records(Global):
-    """An allocation of records in global memory, or those that are a field of others."""
+class Records:
+    """Records of an allocation, of a block or of a thread. ``make(name)``: the field's storage, and how many of its
+    elements it is from one record's to the next's: that of an array field holds the elements of all records."""
 
-    def __init__(self, data: Any, written: Bools | None, address: int, pitch: int = 0) -> None:
-        super().__init__(data, None, address, pitch)
+    written = names = None
+
+    def __init__(self, dtype: np.dtype[Any], make: Callable[[str], tuple[Any, int]], data: Any, address: int) -> None:
+        self.dtype, self.data, self.address, self._make = dtype, data, address, make
+        self.space = "global" if address else "shared or local"
         self._fields: dict[str, tuple[Any, int]] = {}
 
     def field(self, name: str) -> tuple[Any, int]:
-        """The field's storage, and how many of its elements it is from one record's to the next's: of an array field
-        it holds the elements of the whole allocation."""
         if name not in self._fields:
-            self._fields[name] = self._made(name)
+            self._fields[name] = self._make(name)
         return self._fields[name]
-
-    def _made(self, name: str) -> tuple[Any, int]:
-        kind, offset = self.dtype.fields[name][:2]
-        data, address, size = self.data[name], self.address + int(offset), kind.base.itemsize
-        if not kind.subdtype:
-            return (Records if kind.names else Global)(data, None, address, self.pitch), 1
-        if self.pitch % size or kind.base.names:
-            raise TraceError("arrays in records whose size their elements do not divide are not traced")
-        count = (len(data) - 1) * self.pitch // size + math.prod(kind.shape) if len(data) else 0
-        flat = np.lib.stride_tricks.as_strided(data if count else data.reshape(-1), (count,), (size,))
-        return Global(flat, None, address, size), self.pitch // size
 
     def of_all(self, state: State, view: View, name: str, line: int) -> View:
         """An array of one field of all records."""
@@ -295,31 +281,41 @@ class Records(Global):
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         own, other = Record(state, view, place, wrong, line), values[0]
-        for name in self.dtype.names:
+        for name in self.dtype.names or ():
             own.store(state, name, other.load(state, name, line) if isinstance(other, Record) else other[name], line)
-
-
-class OwnRecords:
-    """Records in shared memory or of a thread: ``make`` makes a field's storage, of so many elements of a dtype."""
-
-    names = None
-
-    def __init__(self, dtype: Any, size: int, make: Callable[[int, Any], Any]) -> None:
-        self.dtype: Any = np.dtype(dtype)
-        self._size, self._make = size, make
-        self._fields: dict[str, Any] = {}
-
-    field, of_all, read, write = Records.field, Records.of_all, Records.read, Records.write
-
-    def _made(self, name: str) -> tuple[Any, int]:
-        kind = self.dtype.fields[name][0]
-        if kind.names:
-            return OwnRecords(kind, self._size, self._make), 1
-        apart = math.prod(kind.shape)
-        return self._make(self._size * apart, kind.base), apart
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         for name, (storage, _) in self._fields.items():
-            if hasattr(storage, "settle"):
-                own = View(storage, view.start, view.shape, view.strides, f"{view.name}.{name}")
-                storage.settle(state, own, present)
+            own = View(storage, view.start, view.shape, view.strides, f"{view.name}.{name}")
+            storage.settle(state, own, present)
+
+
+def in_global(data: Any, written: Bools | None, address: int, pitch: int = 0) -> Any:
+    """An allocation in global memory, or a field of all its records: ``pitch`` bytes from one to the next."""
+    if not data.dtype.names:
+        return Global(data, written, address, pitch)
+    pitch = pitch or data.dtype.itemsize
+
+    def make(name: str) -> tuple[Any, int]:
+        kind, offset = data.dtype.fields[name][:2]
+        part, start, size = data[name], address + int(offset), kind.base.itemsize
+        if not kind.subdtype:
+            return in_global(part, None, start, pitch), 1
+        if pitch % size or kind.base.names:
+            raise TraceError("arrays in records whose size their elements do not divide are not traced")
+        count = (len(part) - 1) * pitch // size + math.prod(kind.shape) if len(part) else 0
+        flat = np.lib.stride_tricks.as_strided(part if count else part.reshape(-1), (count,), (size,))
+        return Global(flat, None, start, size), pitch // size
+
+    return Records(data.dtype, make, data, address)
+
+
+def of_threads(kind: np.dtype[Any], size: int, new: Callable[[int, Any], Any]) -> Any:
+    """``new(size, kind)``, an array of a block or of a thread; of records, one for each field."""
+
+    def make(name: str) -> tuple[Any, int]:
+        own = kind.fields[name][0] if kind.fields else kind
+        apart = math.prod(own.shape)
+        return of_threads(own.base, size * apart, new), apart
+
+    return Records(kind, make, (), 0) if kind.names else new(size, kind)

@@ -200,7 +200,7 @@ class Shadow:
             elif kind == "race":
                 why = no_barrier(state.home, *lines)
             count = int(count_nonzero(one))
-            state.fault(kind, line, view.name, f"{element} is {both}{why}", None, lane, count, "", look_at)
+            state.fault(kind, line, view.name, f"{element} is {both}{why}", lane=lane, count=count, look_at=look_at)
 
 
 def picked(at: Any, lanes: Any) -> Any:

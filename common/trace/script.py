@@ -5,8 +5,11 @@ everything at once and in order, on the CPU; nothing is timed."""
 
 import ast
 import builtins
+import importlib
 import inspect
+import itertools
 import linecache
+import math
 import os
 import re
 import runpy
@@ -14,14 +17,15 @@ import sys
 import textwrap
 import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from common.catalog import limits
 from common.explain import faults
@@ -30,11 +34,10 @@ from common.machine_code import capture
 from common.machine_code.capture import replaced
 from common.run import child
 from common.run.messages import Status
-from common.trace import host
-from common.trace.functions import as_type, scope_of
+from common.trace import trace
+from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel, TraceOptions
 from common.trace.state import MistakeError, TraceError
-from common.trace.trace import DeviceArray, Tracer, Unset, launch_of
 from common.trace.translate import waits
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
@@ -50,7 +53,7 @@ class Program:
     """Stands in for a GPU while a program runs; then has what its kernels did."""
 
     def __init__(self, stop: bool = False, kept: int = 0) -> None:
-        self.tracer = Tracer(recording=True)
+        self.tracer = trace.Tracer(recording=True)
         self.tracer.options = TraceOptions(kept=kept)
         self.stop = stop
         self.notes: set[str] = set()  # these three: as ScriptResult has them
@@ -67,21 +70,22 @@ class Program:
         from numba.cuda.cudadrv import devices
 
         with (
-            capture.no_device() as gpu, replaced(cuda, **host.functions(gpu)), host.as_numba_cuda_mlir(),
+            capture.no_device() as gpu, replaced(cuda, **_functions(gpu)), _as_numba_cuda_mlir(),
             capture.launches(lambda *given, **named: self.launch(*given, **named)),
             replaced(
                 dispatcher.CUDADispatcher, compile=lambda kernel, types: self.compile(kernel, types),
                 get_max_threads_per_block=lambda *_: limits.MAX_THREADS_PER_BLOCK,
             ),
             replaced(
-                DeviceArray, said=self.notes, __cuda_ndarray__=True, __cuda_array_interface__=property(host.interface)
+                trace.DeviceArray, said=self.notes, __cuda_ndarray__=True,
+                __cuda_array_interface__=property(trace.interface),
             ),
             replaced(dispatcher, get_context=lambda *_: gpu), replaced(api, current_context=lambda *_: gpu),
             replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
-            replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=host.remembered),
-            replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=host.spread),
+            replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
+            replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
             replaced(
-                vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=host.spread, _broadcast_add_axis=host.spread
+                vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=_spread, _broadcast_add_axis=_spread
             ),
         ):  # fmt: skip
             yield
@@ -104,12 +108,12 @@ class Program:
         """In place of ``kernel[grid, block](...)``: runs the launch in the tracer; raises EndError if the program is
         to end here, and with ``debug=True`` what a thread raises."""
         kernel, function = launched.dispatcher, launched.dispatcher.py_func
-        launch, asked = launch_of(launched, arguments, named, _has_clusters(function)), kernel.targetoptions
+        launch, asked = trace.launch_of(launched, arguments, named, _has_clusters(function)), kernel.targetoptions
         if asked.get("extensions"):
             self.unknown.append(f"{function.__name__}: extensions=... of cuda.jit is not known to the tracer")
             raise EndError
         with self._lock:
-            launch = replace(launch, arguments=self._fitted(kernel, tuple(map(_plain, arguments))))
+            launch = replace(launch, arguments=self._fitted(kernel, tuple(map(trace.plain, arguments))))
             ledger = self.tracer.ledgers.get(function)
             self.tracer.recording = ledger is None or len(ledger.launches) < _RECORDED
             self._launched[function] = kernel
@@ -157,11 +161,10 @@ class Program:
                 raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
                                 f"{name} is compiled for {known}")  # fmt: skip
             types = fitting.args
-        return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
+        return tuple(trace.fitted(one, kind) for one, kind in zip(arguments, types, strict=False))
 
     def _print(self, function: Any) -> None:
-        ledger = self.tracer.ledgers.get(function)
-        if ledger and ledger.prints:
+        if (ledger := self.tracer.ledgers.get(function)) and ledger.prints:
             print(*ledger.printed, sep="\n")
             if more := ledger.prints - len(ledger.printed):
                 print(f"... {more:,} more lines of {function.__name__}")
@@ -218,41 +221,6 @@ def _widened(kernel: Any) -> Iterator[int]:
                     yield one.loc.line
 
 
-def _plain(argument: Any) -> Any:
-    """An argument without the word for which way it is copied; another library's array as Numba's."""
-    from numba import cuda
-    from numba.cuda.args import ArgHint, In
-
-    if isinstance(argument, ArgHint):
-        way, argument = argument, argument.value
-        if isinstance(argument, np.ndarray) and not isinstance(argument, DeviceArray):
-            if isinstance(way, In):  # what lies on the device is not copied back
-                argument = cuda.to_device(argument)
-            elif not way.copy_input:
-                argument = argument.view(Unset)
-    if isinstance(argument, list | dict | set | str):
-        raise NotImplementedError(
-            f"a kernel takes no {type(argument).__name__}, but arrays, numbers and tuples of them"
-        )
-    foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
-    return host.as_cuda_array(argument) if foreign else argument
-
-
-def _as_type(argument: Any, kind: Any) -> Any:
-    """An argument as a kernel sees it whose signature has the Numba type ``kind`` for it; raises TypeError for an
-    array whose elements or axes do not fit."""
-    from numba.cuda import types
-    from numba.cuda.np.numpy_support import as_dtype
-
-    if isinstance(kind, types.Array) and isinstance(argument, np.ndarray):
-        wanted = as_dtype(kind.dtype)
-        if argument.ndim != kind.ndim or argument.dtype.itemsize != wanted.itemsize:
-            raise TypeError(f"the kernel's signature has {kind}, and it is given an array of {argument.ndim} axes of "
-                            f"{argument.dtype}: a GPU takes its bytes for {wanted}")  # fmt: skip
-        return argument if argument.dtype == wanted else argument.view(wanted)
-    return argument if isinstance(argument, np.ndarray) else as_type(argument, kind)
-
-
 @lru_cache(maxsize=256)
 def _has_clusters(function: Callable[..., Any]) -> bool:
     """Does it call what is there for clusters?"""
@@ -285,16 +253,10 @@ def _looked_at(fault: Fault, file: str) -> bool:
     return len(kinds) == 2 and len(lines) == 1 and lines[0] in _lines_that_look("".join(linecache.getlines(file)))
 
 
-def _base(node: ast.expr) -> str:
-    """The array's name in an element of it."""
-    return ast.unparse(node).partition("[")[0]
-
-
-def _sets_variable(node: ast.AST) -> bool:
-    """Is it an assignment to variables alone, of which no array's element gets the value at once?"""
-    return isinstance(node, ast.Assign) and not any(
-        isinstance(one, ast.Subscript) for target in node.targets for one in ast.walk(target)
-    )
+def _elements(nodes: Iterable[ast.AST]) -> list[tuple[str, int]]:
+    """Of arrays, wherever they stand in these: the array's name, and the line."""
+    found = [one for node in nodes for one in ast.walk(node) if isinstance(one, ast.Subscript)]
+    return [(ast.unparse(one).partition("[")[0], one.lineno) for one in found]
 
 
 @lru_cache(maxsize=64)
@@ -307,19 +269,17 @@ def _lines_that_look(text: str) -> frozenset[int]:
             case ast.If(test) | ast.While(test) | ast.Assign(value=test):  # is it worth it
                 looked, names = [test], ""
             case ast.FunctionDef():  # what compare-and-swap is to find, or a minimum is compared with, before that
-                inside: list[Any] = [
-                    one for one in ast.walk(node) if isinstance(one, ast.If | ast.While) or _sets_variable(one)
-                ]
-                looked = [one.value if isinstance(one, ast.Assign) else one.test for one in inside]
+                inside = [one for one in ast.walk(node) if isinstance(one, ast.If | ast.While | ast.Assign)]
+                looked = [one.test for one in inside if not isinstance(one, ast.Assign)]
+                looked += [one.value for one in inside if isinstance(one, ast.Assign) and not _elements(one.targets)]
                 names = "comp|cas|min|max|nan"
             case _:
                 continue
         calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and one.args]
         calls = [one for one in calls if re.search(rf"\batomic\.({names})", ast.unparse(one.func))]
-        last = {_base(one.args[0]): one.lineno for one in sorted(calls, key=lambda one: one.lineno)}
-        for one in (one for test in looked for one in ast.walk(test) if isinstance(one, ast.Subscript)):
-            if one.lineno <= last.get(_base(one), 0):
-                found.add(one.lineno)
+        calls.sort(key=lambda one: one.lineno)
+        last = {ast.unparse(one.args[0]).partition("[")[0]: one.lineno for one in calls}
+        found |= {line for array, line in _elements(looked) if line <= last.get(array, 0)}
     return frozenset(found)
 
 
@@ -352,9 +312,9 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     line = frames[own[-1]].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    lacking = isinstance(error, host.HostError | ImportError | KeyboardInterrupt) or kinds & _OF_THE_DRIVER
-    ours = isinstance(getattr(error, "obj", None), DeviceArray | capture.Device | host.Stream | Compiled)
-    if lacking or (ours and getattr(error, "name", "") not in host.NUMPY_ONLY):
+    lacking = isinstance(error, trace.HostError | ImportError | KeyboardInterrupt) or kinds & _OF_THE_DRIVER
+    ours = isinstance(getattr(error, "obj", None), trace.DeviceArray | capture.Device | Stream | Compiled)
+    if lacking or (ours and getattr(error, "name", "") not in trace.numpy_only()):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
     # from Numba's compiler, or of a launch that no GPU takes
@@ -371,3 +331,120 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
         fault = Fault("not-compiled" if compiled else "uncaught", cut(text, 600), line, code)
         traceback.print_exception(error, limit=(own[0] if own else 0) - len(frames))
     program.faults.append(replace(fault, line=fault.line or line))
+
+
+# --- what a program finds in numba.cuda on the host: all is done at once and in order, on the CPU ---
+
+
+class Stream:
+    """A stream, or an event: whatever was asked for is done."""
+
+    handle = 0
+
+    def __int__(self) -> int:
+        return 0
+
+    def synchronize(self, *_: Any) -> None:
+        pass
+
+    record = wait = synchronize
+
+    def auto_synchronize(self) -> Any:
+        return nullcontext(self)
+
+    def add_callback(self, callback: Any, arg: Any = None) -> None:
+        callback(self, 0, arg)
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        trace.DeviceArray.said.add("no kernel was timed: cuda.event_elapsed_time gives nan here")
+        return math.nan
+
+
+def _reduction(functor: Any) -> Any:
+    """``cuda.reduce``: the function is applied to one element after the other."""
+    function = getattr(functor, "py_func", functor)
+
+    def reduced(arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
+        if arr.ndim != 1:
+            raise TypeError("only support 1D array")
+        values = np.array(arr[:size])
+        with np.errstate(all="ignore"):
+            total = values.dtype.type(reduce(function, values, values.dtype.type(init)))
+        if res is None or not len(values):
+            return total
+        res[:1].copy_to_device(np.array([total], values.dtype))
+        return None
+
+    return reduced
+
+
+_numbers, _exec = itertools.count(), exec
+
+
+def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
+    """``exec`` that keeps the source for :mod:`linecache`: the tracer reads a kernel's source, and a program, or
+    Numba's ``vectorize``, may make a kernel from a string."""
+    if isinstance(source, str):
+        file = f"<text that is executed, {next(_numbers)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        source = compile(source, file, "exec", dont_inherit=True)
+    frame = sys._getframe(1)
+    scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
+    _exec(source, scope, names, **options)
+    for name, made in list(scope.items()) if "__core__" in scope and "__cuda__" in scope else ():
+        if name.startswith(("__vectorized_", "__gufunc_")):  # by vectorize: lines are told of the user's function
+            made.home = scope["__core__"].py_func.__code__.co_filename
+
+
+def _spread(self: Any, array: Any, shape: Any) -> Any:
+    """An argument of a function of ``vectorize`` or ``guvectorize``, broadcast to this shape: a view of it."""
+    wanted = np.broadcast_to(np.asarray(array), shape)
+    return as_strided(array, wanted.shape, wanted.strides, subok=True)
+
+
+@contextmanager
+def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
+    """``cuda.mapped``: arrays of the host as arrays on the device, copied back at the end."""
+    made = [trace.allocate(array.shape, array.dtype, array) for array in arrays]
+    yield made[0] if len(made) == 1 else made
+    for array, held in zip(arrays, made, strict=True):
+        np.copyto(array, np.asarray(held))
+
+
+@contextmanager
+def _as_numba_cuda_mlir() -> Iterator[None]:
+    """Meanwhile ``import numba_cuda_mlir``, the name of Numba CUDA's successor, imports Numba, whether the successor
+    is installed or not."""
+    for name in ("random", "libdevice", "extending"):
+        importlib.import_module(f"numba.cuda.{name}")
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "numba_cuda_mlir"}
+    numba = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "numba"}
+    added = {f"numba_cuda_mlir{name[5:]}": module for name, module in numba.items()}
+    sys.modules.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def _functions(gpu: capture.Device) -> dict[str, Any]:
+    """What stands in for the functions of ``numba.cuda`` that would ask the driver, by their names."""
+    stream, made = Stream(), capture.arrays(trace.allocate)
+    as_numba_has_it = lambda make, *given, **named: make(*given, **named).view(trace.DeviceNDArray)  # noqa: E731
+    for name in ("device_array", "device_array_like", "to_device"):
+        made[name] = partial(as_numba_has_it, made[name])
+    nothing = lambda *_, **__: None  # noqa: E731
+    return {
+        **made, "mapped": _mapped, "as_cuda_array": trace.as_cuda_array, "gpus": gpu,
+        **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
+        "stream": Stream, "external_stream": lambda ptr: Stream(), "event": lambda timing=True: Stream(),
+        "event_elapsed_time": lambda start, end: start.elapsed_time(end), "cuda_error": nothing,
+        "profile_start": nothing, "profile_stop": nothing, "profiling": nullcontext,
+        "detect": lambda: print(f"Found 1 CUDA devices\nid 0    {gpu.name}") is None,
+        "reduce": _reduction, "Reduce": _reduction,
+    }  # fmt: skip

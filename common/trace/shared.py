@@ -10,7 +10,7 @@ import numpy as np
 from common.catalog import device, limits
 from common.trace import views
 from common.trace.cost import Bools, Cost, Key, count_nonzero
-from common.trace.memory import Constant, OwnRecords, Storage, ordered, poisoned
+from common.trace.memory import Constant, Storage, of_threads, ordered, poison
 from common.trace.races import Access, Shadow, picked
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, spread
@@ -49,7 +49,7 @@ class Shared(Storage):
 
     def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
         blocks = state.blocks_at_once
-        super().__init__(poisoned(blocks * size, np.dtype(dtype)), np.zeros(blocks * size, np.bool_), alignment)
+        super().__init__(poison(np.empty(blocks * size, dtype)), np.zeros(blocks * size, np.bool_), alignment)
         self.size = size
         self.base = state.block_number * size if blocks > 1 else None
         self.names: Names | None = None
@@ -294,12 +294,9 @@ def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: in
         if dynamic:
             extents = (bytes_asked // kind.itemsize,)
             size = max(1, -(-bytes_asked // _UNIT) * _UNIT // kind.itemsize)
-        alignment = alignment or (_UNIT if dynamic else kind.itemsize)
-        storage: Any
-        if kind.names:
-            storage = OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))
-        else:
-            storage = state.shared_storage(state, size, kind, alignment)
+        least = 0 if kind.names else alignment or (_UNIT if dynamic else 0)
+        make = Shared if kind.names else state.shared_storage
+        storage = of_threads(kind, size, lambda count, part: make(state, count, part, least or part.itemsize))
         if others:  # the same bytes: who has written them is known no more
             storage.data = others[0].data.view(np.uint8).view(kind)
             for one in (storage, *others):
@@ -323,8 +320,7 @@ def _of_site(state: State, whole: View) -> View:
 
 def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     extents, kind = _extents(shape), dtype.dtype
-    size, make = math.prod(extents), partial(Local, state)
-    storage = OwnRecords(kind, size, make) if kind.names else make(size, kind)
+    storage = of_threads(kind, math.prod(extents), partial(Local, state))
     if state.has_engines:
         state.engines.locals[state.engines.teams.now].add(storage)
     return View.of(storage, extents)

@@ -274,31 +274,22 @@ class State:
         return TraceError(f"line {line}: {text}")
 
     def fault(
-        self, kind: str, line: int, array: str, text: str, lanes: Any = None, lane: int | None = None, count: int = 0,
-        cause: str = "", look_at: str = "",
+        self, kind: str, line: int, array: str, text: str, lanes: Any = None, *, lane: int | None = None,
+        count: int = 0, cause: str = "", look_at: str = "",
     ) -> None:  # fmt: skip
         """Report a fault of those of ``lanes`` that are active (default: all), if any, told of the first; or of
-        ``lane``. ``count``: of how many lanes or words, if not of as many as ``lanes``."""
-        if lanes is None or uniform(lanes):
-            lanes = self.mask.bits
+        ``lane``, be it active or not. ``count``: of how many lanes or words, if not of as many as ``lanes``."""
         if lane is None:
-            lanes = lanes & self.mask.bits
+            lanes = self.mask.bits if lanes is None or uniform(lanes) else lanes & self.mask.bits
             lane = int(np.argmax(lanes))
             if not lanes[lane]:
                 return
-        count = count or int(count_nonzero(lanes))
-        thread, block = self.thread_of(lane), self.block_of(lane + self.first_ordinal)
-        fault = Fault(kind, text, line, look_at=look_at, array=array, thread=thread, block=block)
-        self.ledger.fault(fault, count, cause)
+        count = count or (1 if lanes is None else int(count_nonzero(lanes)))
+        self.ledger.fault(self.told(kind, line, array, text, lane, look_at), count, cause)
 
-    def doubt(self, line: int, text: str, lanes: Bools) -> None:
-        """Those lanes have an integer that no thread gave: a fault if the launch does something else with another."""
-        lane = int(np.argmax(lanes))
+    def told(self, kind: str, line: int, array: str, text: str, lane: int, look_at: str = "") -> Fault:
         thread, block = self.thread_of(lane), self.block_of(lane + self.first_ordinal)
-        self.doubts.setdefault(line, Fault("warp-sync", text, line, thread=thread, block=block))
-
-    def fault_of(self, lane: int, kind: str, line: int, array: str, text: str, cause: str = "") -> None:
-        self.fault(kind, line, array, text, lane=lane, count=1, cause=cause)
+        return Fault(kind, text, line, look_at=look_at, array=array, thread=thread, block=block)
 
     def first(self, value: Any, lanes: Any) -> int:
         """The value of the first of the active lanes that are named."""

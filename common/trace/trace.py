@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -26,8 +27,9 @@ from common.run.messages import at
 from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.executor import Argument, Executor, Order
+from common.trace.functions import as_type
 from common.trace.hopper.mbarriers import Map
-from common.trace.memory import Global, Records, Single, poison
+from common.trace.memory import Global, Single, in_global, poison
 from common.trace.messages import Point, Traced, TracedKernel
 from common.trace.state import Launch, TraceError
 from common.trace.views import View, of_device
@@ -92,6 +94,66 @@ class DeviceArray(HostArray):
         np.lib.stride_tricks.as_strided(flags[start:], self.shape, steps)[index] = written
 
 
+class DeviceNDArray(DeviceArray):
+    """An array on the device, with the attributes and operators of Numba's and no others of NumPy's. NumPy's
+    functions copy it to the host, and give an array of the host."""
+
+    def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
+        return function(*_on_host(given), **{name: _on_host([one])[0] for name, one in named.items()})
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
+        if any(isinstance(one, DeviceNDArray) for one in named.get("out", ())):
+            raise TypeError("return arrays must be of ArrayType")
+        return getattr(ufunc, method)(*_on_host(given), **named)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in numpy_only():
+            raise AttributeError(f"'DeviceNDArray' object has no attribute {name!r}", name=name, obj=self)
+        return super().__getattribute__(name)
+
+    def __bool__(self) -> bool:  # Numba's have a length, and no truth of their own
+        return len(self) > 0
+
+
+def _on_host(given: Any) -> list[Any]:
+    nested = [_on_host(one) if type(one) in (list, tuple) else one for one in given]
+    return [np.asarray(one) if isinstance(one, DeviceNDArray) else one for one in nested]
+
+
+# NumPy computes an operator on the host if the other operand is an array there, as it does for any foreign array
+_OPERATORS = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+)  # fmt: skip
+for _name in (*(f"{way}{name}" for way in ("", "r", "i") for name in _OPERATORS), "eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(DeviceNDArray, f"__{_name}__", lambda *_: NotImplemented)
+
+
+@lru_cache(maxsize=1)
+def numpy_only() -> frozenset[str]:
+    """Methods of NumPy's arrays that Numba's device arrays do not have."""
+    from numba.cuda.cudadrv import devicearray
+
+    methods = {name for name, one in vars(np.ndarray).items() if callable(one) and not name.startswith("_")}
+    return frozenset(methods - {*dir(devicearray.DeviceNDArray)})
+
+
+def interface(array: DeviceArray) -> dict[str, Any]:
+    """``__cuda_array_interface__``, with the array itself: no address leads back to it."""
+    return {**array.__array_interface__, "version": 3, "strides": array.strides, "stream": None, "held": array}
+
+
+class HostError(AttributeError):
+    """The program asks the driver or the GPU for something that the tracer does not have: not the program's fault."""
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> Any:
+    """The array whose interface an object gives, if it is one of the tracer's; raises HostError for any other."""
+    given = getattr(obj, "__cuda_array_interface__", {})
+    if isinstance(given.get("held"), DeviceArray):
+        return given["held"]
+    raise HostError(f"a {type(obj).__name__} lies in no memory that the tracer knows")
+
+
 class Unset(np.ndarray[Any, Any]):
     """An array of the host that a launch is to fill: what it holds is not copied to the device."""
 
@@ -111,8 +173,7 @@ def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C") -> An
     else:
         data[:] = np.asarray(values, kind).ravel(order)
     array = data.reshape(shape, order=order).view(DeviceArray)
-    make = Records if kind.names else Global
-    array.storage = make(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
+    array.storage = in_global(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
     return array
 
 
@@ -139,6 +200,41 @@ def argument(value: Any, name: str, back: list[tuple[Any, Any]]) -> Argument:
         view = of_device(copied, name)
         assert view is not None  # it lies in the device's memory
     return view
+
+
+def plain(argument: Any) -> Any:
+    """An argument without the word for which way it is copied; another library's array as Numba's."""
+    from numba import cuda
+    from numba.cuda.args import ArgHint, In
+
+    if isinstance(argument, ArgHint):
+        way, argument = argument, argument.value
+        if isinstance(argument, np.ndarray) and not isinstance(argument, DeviceArray):
+            if isinstance(way, In):  # what lies on the device is not copied back
+                argument = cuda.to_device(argument)
+            elif not way.copy_input:
+                argument = argument.view(Unset)
+    if isinstance(argument, list | dict | set | str):
+        raise NotImplementedError(
+            f"a kernel takes no {type(argument).__name__}, but arrays, numbers and tuples of them"
+        )
+    foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
+    return as_cuda_array(argument) if foreign else argument
+
+
+def fitted(argument: Any, kind: Any) -> Any:
+    """An argument as a kernel sees it whose signature has the Numba type ``kind`` for it; raises TypeError for an
+    array whose elements or axes do not fit."""
+    from numba.cuda import types
+    from numba.cuda.np.numpy_support import as_dtype
+
+    if isinstance(kind, types.Array) and isinstance(argument, np.ndarray):
+        wanted = as_dtype(kind.dtype)
+        if argument.ndim != kind.ndim or argument.dtype.itemsize != wanted.itemsize:
+            raise TypeError(f"the kernel's signature has {kind}, and it is given an array of {argument.ndim} axes of "
+                            f"{argument.dtype}: a GPU takes its bytes for {wanted}")  # fmt: skip
+        return argument if argument.dtype == wanted else argument.view(wanted)
+    return argument if isinstance(argument, np.ndarray) else as_type(argument, kind)
 
 
 def kind(value: Any) -> Any:

@@ -1,14 +1,15 @@
 """Arithmetic as Numba types it, on one value for all threads (a Python or NumPy scalar) or one per lane (an array).
 
-A Python int is an int64, as a literal is in Numba. Integers are computed in 64 bits: unsigned only if both operands
-are (NBEP 1); an integer with a float32 gives float64. Narrower integers exist between a cast and the next operation.
+A Python int is an int64, as a literal is in Numba. The type of a result is Numba's own answer: integers are computed
+in 64 bits (NBEP 1), and one of 32 or more with a float32 in float64. Narrower integers exist between a cast and the
+next operation.
 """
 
 import math
 import operator
 import re
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ _LEAST = -(2**63)  # of int64
 _COMPUTED = (FLOAT32, INT64, FLOAT64, UINT64)
 _OF_PYTHON = {int: INT64, bool: INT64, float: FLOAT64, complex: np.dtype(np.complex128)}
 
+Code = Callable[..., Any]
 Value = Any  # int, bool, a NumPy scalar, or an array with one element per lane
 
 
@@ -58,24 +60,39 @@ def _converted(value: Value, dtype: np.dtype[Any]) -> Value:
     return dtype.type(value) if uniform(value) else value.astype(dtype, copy=False)
 
 
-@lru_cache
-def _common(left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that operands of these types are computed in."""
-    kinds = {left.kind, right.kind}
-    if kinds <= set("iub"):  # of different signs: both signed
-        return UINT64 if kinds == {"u"} else INT64
-    if left == right:
+@lru_cache(maxsize=1)
+def _numba() -> Any:
+    """Numba's typing rules of operators. (Those of the target would take ten times as long to load.)"""
+    from numba.cuda.typing import builtins, context
+
+    rules = context.BaseContext()
+    rules.install_registry(builtins.registry)
+    return rules
+
+
+@lru_cache(maxsize=4096)
+def _common(operation: Any, left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which Numba computes ``operation``, a function of two numbers, of operands of these types."""
+    from numba.core.errors import TypingError
+    from numba.cuda.np.numpy_support import as_dtype, from_dtype
+
+    if left == right and left.kind in "fc":
         return left
-    return np.result_type(*(FLOAT64 if one.kind in "iub" else one for one in (left, right)))
+    try:
+        given = from_dtype(left), from_dtype(right)
+        found: np.dtype[Any] = as_dtype(_numba().resolve_function_type(operation, given, {}).return_type)
+    except TypingError:  # NumPy says why
+        found = np.result_type(left, right)
+    return found
 
 
-def unified(a: Value, b: Value) -> tuple[Value, Value]:
-    """Both operands in the type that Numba computes in."""
+def unified(a: Value, b: Value, operation: Any = operator.add) -> tuple[Value, Value]:
+    """Both operands in the type that Numba computes an operation in; an int for all threads as a Python int."""
     left = a.dtype if type(a) is np.ndarray else dtype_of(a)
     right = b.dtype if type(b) is np.ndarray else dtype_of(b)
-    if left is right and left in _COMPUTED:
+    if left is right and left in _COMPUTED and operation is not operator.truediv:
         return a, b
-    dtype = _common(left, right)
+    dtype = _common(operation, left, right)
     if left is not dtype:
         a = a.astype(dtype) if type(a) is np.ndarray else signed(a) if dtype is INT64 else dtype.type(a)
     if right is not dtype:
@@ -86,9 +103,12 @@ def unified(a: Value, b: Value) -> tuple[Value, Value]:
 # --- operators ---
 
 
-def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+def _operator(operation: Code, compute: Code | None = None) -> Code:
+    """The operation on lanes; ``compute`` in its place, of operands of one type."""
+    compute = compute or operation
+
     def apply(a: Value, b: Value) -> Value:
-        result = compute(*unified(a, b))
+        result = compute(*unified(a, b, operation))
         if type(result) is int and not _LEAST <= result < -_LEAST:  # it wraps around, as an int64 does
             return (result - _LEAST) % 2**64 + _LEAST
         return result
@@ -96,28 +116,7 @@ def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Valu
     return apply
 
 
-add, sub, mul = _operator(operator.add), _operator(operator.sub), _operator(operator.mul)
-floordiv, mod = _operator(operator.floordiv), _operator(operator.mod)
-bit_and, bit_or, bit_xor = _operator(operator.and_), _operator(operator.or_), _operator(operator.xor)
-positive = widened
-
-
-def _shift(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
-    of_alike = _operator(compute)
-
-    def apply(a: Value, b: Value) -> Value:
-        if type(a) is not int and dtype_of(a).kind == "u":  # whether it is signed the left operand says alone
-            return compute(widened(a), _converted(b, UINT64))
-        return of_alike(a, b if type(b) is int else signed(widened(b)))
-
-    return apply
-
-
-shift_left, shift_right = _shift(operator.lshift), _shift(operator.rshift)
-
-
-@_operator
-def power(a: Value, b: Value) -> Value:
+def _power(a: Value, b: Value) -> Value:
     """Of an integer to a negative power, the quotient's whole part."""
     if dtype_of(a).kind != "i" or not np.count_nonzero(below := b < 0):
         return a**b
@@ -125,11 +124,12 @@ def power(a: Value, b: Value) -> Value:
     return choose(below, (whole == 1) * 1 - (whole == -1) * 1, whole)
 
 
-def truediv(a: Value, b: Value) -> Value:
-    if dtype_of(a).kind in "iub" and dtype_of(b).kind in "iub":
-        return _converted(a, FLOAT64) / _converted(b, FLOAT64)
-    a, b = unified(a, b)
-    return a / b
+add, sub, mul = _operator(operator.add), _operator(operator.sub), _operator(operator.mul)
+truediv, floordiv, mod = _operator(operator.truediv), _operator(operator.floordiv), _operator(operator.mod)
+bit_and, bit_or, bit_xor = _operator(operator.and_), _operator(operator.or_), _operator(operator.xor)
+shift_left, shift_right = _operator(operator.lshift), _operator(operator.rshift)
+power = _operator(operator.pow, _power)
+positive = widened
 
 
 def negative(a: Value) -> Value:
@@ -141,7 +141,7 @@ def invert(a: Value) -> Value:
 
 
 # what gives the same bits on narrower integers of one type as in 64 bits and cast back
-_AT_ONCE: dict[Any, Callable[..., Value]] = {
+_AT_ONCE: dict[Any, Code] = {
     add: operator.add, sub: operator.sub, mul: operator.mul, floordiv: operator.floordiv, mod: operator.mod,
     bit_and: operator.and_, bit_or: operator.or_, bit_xor: operator.xor, negative: operator.neg,
     shift_left: operator.lshift, shift_right: operator.rshift, invert: operator.invert,
@@ -179,17 +179,12 @@ def choose(condition: Value, a: Value, b: Value) -> Value:
 # --- Python's functions and types ---
 
 
-def _extreme(plain: Callable[..., Value], by_lane: Callable[[Value, Value], Value], *values: Value) -> Value:
-    result, *rest = values if len(values) > 1 else values[0]
-    for value in rest:
-        a, b = unified(result, value)
-        if UINT64 in (dtype_of(result), dtype_of(value)) and dtype_of(a) == INT64:  # Numba unifies the two as floats
-            a, b = _converted(result, FLOAT64), _converted(value, FLOAT64)
-        result = plain(a, b) if type(a) is int and type(b) is int else by_lane(a, b)
-    return result
+def _extreme(plain: Code, by_lane: Code) -> Code:
+    of_two = _operator(plain, lambda a, b: plain(a, b) if type(a) is int and type(b) is int else by_lane(a, b))
+    return lambda *given: reduce(of_two, given if len(given) > 1 else given[0])
 
 
-minimum, maximum = partial(_extreme, min, np.minimum), partial(_extreme, max, np.maximum)
+minimum, maximum = _extreme(min, np.minimum), _extreme(max, np.maximum)
 
 
 def absolute(value: Value) -> Value:
@@ -239,7 +234,7 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     return dtype.type(number - 2**bits if dtype.kind == "i" and number >> (bits - 1) else number)
 
 
-def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> Callable[..., Value]:
+def narrowing(function: Code, number: type[np.integer[Any]]) -> Code:
     """The function as `lessons.toolkit.narrow` has it: of integers of type ``number`` it makes another, wrapped."""
     dtype = np.dtype(number)
     at_once = _AT_ONCE.get(function)  # without a way through 64 bits
@@ -284,14 +279,14 @@ def _one_by_one(name: str) -> Callable[[Value], Value]:
 
 
 # functions of math and cmath that NumPy has not, or not under this name
-_MATH: dict[str, Callable[..., Value]] = {
+_MATH: dict[str, Code] = {
     "phase": np.angle, "polar": lambda x: (np.abs(x), np.angle(x)), "remainder": lambda x, y: x - np.rint(x / y) * y,
     "ldexp": lambda x, n: np.ldexp(x, np.asarray(n).astype(np.int64)),
     **{name: _one_by_one(name) for name in ("erf", "erfc", "gamma", "lgamma")},
 }  # fmt: skip
 
 
-def function(name: str) -> Callable[..., Value] | None:
+def function(name: str) -> Code | None:
     """A function of ``math`` on lanes: float32 stays float32, an integer becomes float64."""
     known = _MATH.get(name) or (getattr(np, name, None) if hasattr(math, name) else None)
     if name not in _MATH and not (isinstance(known, np.ufunc) and any("d" in kinds for kinds in known.types)):
@@ -309,38 +304,36 @@ def of_math(name: str) -> Any:
     return np.float64(found) if isinstance(found, float) else found
 
 
-_SINGLE = "fadd", "fsub", "fmul", "fdiv", "frcp", "fsqrt"
-# names without the f of float32 that NumPy has not, or has for something else
-_LIBDEVICE: dict[str, Callable[..., Any]] = {
+# by names without the letters of types, and without how a result is rounded: one bit at most
+_LIBDEVICE: dict[str, Code] = {
     "abs": np.abs, "fmax": np.fmax, "fmin": np.fmin, "max": np.maximum, "min": np.minimum, "mul": np.multiply,
-    "rint": np.rint, "nearbyint": np.rint, "powi": np.power, "fma": lambda x, y, z: x * y + z,
+    "mul24": np.multiply, "add": np.add, "sub": np.subtract, "div": np.divide, "fdivide": np.divide,
+    "rcp": np.reciprocal, "rint": np.rint, "nearbyint": np.rint, "powi": np.power, "fma": lambda x, y, z: x * y + z,
     "cbrt": np.cbrt, "exp2": np.exp2,  # math has these from Python 3.11 on
     "exp10": lambda x: np.power(x.dtype.type(10), x), "fdim": lambda x, y: np.maximum(x - y, 0),
-    "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x).astype(x.dtype), "rsqrt": lambda x: 1 / np.sqrt(x),
-    "saturate": lambda x: np.clip(x, 0, 1), "fadd": np.add, "fsub": np.subtract, "fmul": np.multiply,
-    "sincos": lambda x: (np.sin(x), np.cos(x)), "sinpi": lambda x: np.sin(x * x.dtype.type(np.pi)),
-    "cospi": lambda x: np.cos(x * x.dtype.type(np.pi)), "rcbrt": lambda x: 1 / np.cbrt(x), "tgamma": _MATH["gamma"],
-    "float_as_int": lambda x: cast(x, FLOAT32).view(np.int32),
-    "int_as_float": lambda x: cast(x, np.dtype(np.int32)).view(np.float32),
-    "isnand": np.isnan, "isinfd": np.isinf, "umin": np.minimum, "umax": np.maximum, "mul24": np.multiply,
-    "fdiv": np.divide, "fdivide": np.divide, "dadd": np.add, "dmul": np.multiply, "ddiv": np.divide,
-    "frcp": lambda x: 1 / x, "drcp": lambda x: 1 / x, "fsqrt": np.sqrt, "dsqrt": np.sqrt,
-    "sad": lambda x, y, z: np.abs(x - y) + z,
+    "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), "rsqrt": lambda x: 1 / np.sqrt(x),
+    "saturate": lambda x: np.clip(x, 0, 1), "sincos": lambda x: (np.sin(x), np.cos(x)),
+    "sinpi": lambda x: np.sin(x * x.dtype.type(np.pi)), "cospi": lambda x: np.cos(x * x.dtype.type(np.pi)),
+    "rcbrt": lambda x: 1 / np.cbrt(x), "tgamma": _MATH["gamma"], "sad": lambda x, y, z: np.abs(x - y) + z,
+    "float_as_int": lambda x: x.view(np.int32), "int_as_float": lambda x: x.view(np.float32),
 }  # fmt: skip
 
 
-def of_libdevice(name: str) -> Callable[..., Any] | None:
-    """The function of this name in NVIDIA's libdevice, on lanes; None if it is not known."""
-    # without how a result is rounded: the difference is one bit, and is not told
+def of_libdevice(name: str) -> Code | None:
+    """The function of this name in NVIDIA's libdevice, on lanes, of the types that it is declared with; None if it is
+    not known."""
+    from numba.cuda.libdevicefuncs import functions
+    from numba.cuda.np.numpy_support import as_dtype
+
     plain = re.sub("^fast_|_r[nzud]$", "", name)
-    single = plain.startswith(_SINGLE)
-    known = _LIBDEVICE.get(plain) or function(plain)
-    if known is None and plain.endswith("f"):
-        single, known = True, _LIBDEVICE.get(plain[:-1]) or function(plain[:-1])
+    names = plain, plain[:-1] if plain[-1] in "fd" else "", plain[1:] if plain[0] in "fdu" else ""
+    known = next(filter(None, (_LIBDEVICE.get(one) or function(one) for one in names)), None)
+    result, takes = functions[f"__nv_{name}"]
 
     def apply(*numbers: Value) -> Any:
         assert known is not None
-        as_float = (cast(one, FLOAT32) if single and dtype_of(one).kind in "fiu" else one for one in numbers)
-        return known(*(np.asarray(one)[()] for one in as_float))
+        given = zip(numbers, (as_dtype(one.ty) for one in takes if not one.is_ptr), strict=True)
+        found = known(*(np.asarray(cast(one, kind))[()] for one, kind in given))
+        return found if type(found) is tuple else cast(found, as_dtype(result))
 
     return apply if known else None

@@ -131,6 +131,18 @@ def test_what_a_launch_writes_on_the_host_is_read_by_its_kernel(write):
     assert found.faults == []
 
 
+@pytest.mark.parametrize(
+    ("function", "kinds", "result"),
+    [
+        (values.mul, "i1 f4", "f4"), (values.mul, "i4 f4", "f8"), (values.add, "u4 i4", "i8"),
+        (values.power, "f4 i8", "f4"), (values.truediv, "i4 i4", "f8"), (values.bit_and, "? ?", "?"),
+        (values.shift_left, "u1 i8", "u8"), (values.maximum, "u8 i8", "f8"), (values.minimum, "i4 i4", "i4"),
+    ],
+)  # fmt: skip
+def test_arithmetic_is_in_the_types_that_numba_gives_it(function, kinds, result):
+    assert function(*(np.ones(3, kind) for kind in kinds.split())).dtype == np.dtype(result)
+
+
 @pytest.mark.parametrize("number", [np.uint32, np.int32])
 def test_narrow_integers_wrap_around_as_64_bits_that_are_cast_back(number):
     ends = np.iinfo(number)

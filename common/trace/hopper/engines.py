@@ -244,7 +244,7 @@ class Engines:
         cluster = self.state.cluster
         if mask <= 0 or mask >> cluster:
             text = f"the mask {mask:#x} names blocks of a cluster of {cluster}"
-            self.state.fault_of(lane, "operand", line, "", text)
+            self.state.fault("operand", line, "", text, lane=lane)
         return [block // cluster * cluster + rank for rank in range(cluster) if mask >> rank & 1]
 
     def end(self) -> None:
@@ -257,13 +257,13 @@ class Engines:
             heard = self.clocks.known[block * size : (block + 1) * size, column] >= phase
             if syncs == self.syncs and not heard.any():
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
-                self.state.fault_of(lane, "left-cluster", line, "", text)
+                self.state.fault("left-cluster", line, "", text, lane=lane)
         # what warpgroups take, others must have given: the rest of the file is nobody's
         held = [self.registers.get(lead, (self.first, 0))[0] for lead in range(0, size, WARPGROUP)]
         if self.registers and (taken := sum(held) * WARPGROUP) > self.first * size:
             text = f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the "
             text += f"block has {self.first * size:,}: take_registers waits for ever"
-            self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
+            self.state.fault("deadlock", max(line for _, line in self.registers.values()), "", text, lane=0)
 
 
 # --- the toolkit's functions for groups, shared memory, clusters and registers ---
@@ -308,12 +308,12 @@ def _ask(state: State, line: int, count: Value, *, name: str, sign: int) -> None
     for lead in wgmma.warpgroups(state, line, name):
         if not engine.first:
             text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
-            state.fault_of(lead, "operand", line, "", text)
+            state.fault("operand", line, "", text, lane=lead)
             continue
         held, _ = engine.registers.get(lead, (engine.first, 0))
         if sign * (number - held) < 0:
             text = f"{name} asks for {number} registers a thread, and each has {held}"
-            state.fault_of(lead, "operand", line, "", text)
+            state.fault("operand", line, "", text, lane=lead)
         engine.registers[lead] = number, line
 
 

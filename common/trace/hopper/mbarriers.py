@@ -59,7 +59,7 @@ class Barrier:
         self.made, self.published = (warp, int(self.state.engines.clocks.now[warp]), line), False
 
     def fault(self, lane: int, line: int, text: str, cause: str = "") -> None:
-        self.state.fault_of(lane, "mbarrier", line, self.name, text, cause)
+        self.state.fault("mbarrier", line, self.name, text, lane=lane, cause=cause)
 
     def require_usable(self, lane: int, line: int) -> None:
         """A fault unless it is made and published, and this lane knows it."""
@@ -159,7 +159,7 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
     for lane, block, number in bars.named(line, i, "waited for"):
         bit = at(parity, lane)
         if bit not in (0, 1):
-            state.fault_of(lane, "operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}")
+            state.fault("operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}", lane=lane)
         waiting[bars.at(block, number), bit & 1].append(lane)
     for (barrier, _), lanes in waiting.items():
         for own in _by_warp(lanes).values():
@@ -267,7 +267,7 @@ def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: 
     if storage.written is not None and not storage.written[chosen].all():
         first = chosen[int(np.argmax(~storage.written[chosen]))]
         text = f"{view.element(int(first - view.start))}, which nothing has written, is copied"
-        state.fault_of(lane, "read-before-write", line, view.name, text)
+        state.fault("read-before-write", line, view.name, text, lane=lane)
     storage.note(state, view, "read", chosen, np.full(len(chosen), lane), line)
     _count(state, line, "tma", box, chosen)
     return (reference.nearest_tf32(values) if box.given.tf32 else values).reshape(-1)
@@ -292,10 +292,10 @@ def _places(state: State, line: int, tiles: View, i: Value, box: Map, block: int
     i, size, count = at(as_offset(i), lane), box.dtype.itemsize, box.rows * box.columns
     if i * size % _BOUNDARY:
         text = f"a box in {tiles.name} begins at {i}, which is no multiple of {_BOUNDARY} bytes"
-        state.fault_of(lane, "misaligned", line, tiles.name, text)
+        state.fault("misaligned", line, tiles.name, text, lane=lane)
     elif i < 0 or i + count > tiles.size:
         text = f"{tiles.name} is written at {i} to {i + count - 1}, its extent is {tiles.size}"
-        state.fault_of(lane, "outside", line, tiles.name, text)
+        state.fault("outside", line, tiles.name, text, lane=lane)
     else:
         address = swizzled(size * (i + np.arange(count)), box.columns * size)  # a row is as wide
         return np.asarray(address // size + block * tiles.storage.size)
@@ -316,7 +316,7 @@ def _load(
         try:
             found, inside = map.elements(*where)
         except ValueError as error:
-            state.fault_of(lane, "operand", line, map.name, str(error))
+            state.fault("operand", line, map.name, str(error), lane=lane)
             continue
         values = _read(state, line, map, found, inside, lane)
         for target in targets:
@@ -369,7 +369,7 @@ def end(state: State) -> None:
         for access, *_ in barrier.copies:
             name = access.view.name
             text = f"a copy to {name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
-            state.fault_of(access.lanes, "copy-not-awaited", access.line, name, text)
+            state.fault("copy-not-awaited", access.line, name, text, lane=access.lanes)
 
 
 # --- the pipeline over time ---

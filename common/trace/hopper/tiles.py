@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints, count_nonzero
-from common.trace.memory import poisoned
+from common.trace.memory import poison
 from common.trace.races import Access, no_barrier, picked_stamps, same
 from common.trace.shared import Shared
 from common.trace.state import State
@@ -158,7 +158,7 @@ class Groups:
         for number, what, array, line, _ in self.under_way:
             missing = wait if number <= self.committed else f"{commit} and no {wait}"
             text = f"{what} is still under way when its {ended}: no {missing} comes after it"
-            state.fault_of(self.lanes.start, kind, line, array, text, cause)
+            state.fault(kind, line, array, text, lane=self.lanes.start, cause=cause)
 
 
 class Tiles(Shared):
@@ -237,7 +237,7 @@ class Tiles(Shared):
         self.under_way[places] = True
         self.written[places] = False
         self.complete = False
-        self.data[places] = poisoned(1, self.dtype)[0]
+        self.data[places] = poison(np.empty(1, self.dtype))[0]
 
     def misread(self, places: Ints, along_n: bool) -> str:
         """How an operand, by row and k, does not walk through copied boxes as they lie, or nothing. ``along_n``: its
