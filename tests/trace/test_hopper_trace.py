@@ -297,22 +297,7 @@ def test_a_barrier_that_counts_orders_ordinary_accesses(launched, waits):
     assert kinds(report) == told
 
 
-LATER_WARPS = """
-@jit(64)
-def kernel(from_map, out):
-    tiles = half_tiles()
-    bars = barrier_array(1)
-    thread = cuda.threadIdx.x
-    if thread == 0:
-        barrier_init(bars, 0, 1)
-        publish_barriers()
-    cuda.syncthreads()
-    if thread == 0:
-        barrier_expect(bars, 0, 2048)
-        tma_load2(tiles, 0, from_map, bars, 0, 0, 0)
-    barrier_wait(bars, 0, 0)
-    out[thread] = tiles[thread]
-"""
+LATER_WARPS = BODIES["later_warps"]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
