@@ -15,7 +15,6 @@ import texts
 from msgspec import structs
 from sampling import one_of_each, some_days
 
-from common import cli
 from common.catalog import catalog, exercises, problems, store
 from common.check import check
 from common.commands import edits
@@ -422,14 +421,9 @@ def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
 
 
 @pytest.fixture
-def call(capsys, monkeypatch, tmp_path):
-    """Run a command in this process; returns exit code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "100")
+def call(call, monkeypatch, tmp_path):
+    """Run a command in this process, with a progress of the test's own."""
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "memory" / "state.json",))
-
-    def call(*words):
-        return (cli.main(words), *capsys.readouterr())
-
     return call
 
 

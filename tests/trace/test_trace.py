@@ -12,7 +12,6 @@ from numba import cuda
 from sampling import one_of_each
 from small_kernels import BODIES, HEAD, kinds, traced
 
-from common import cli
 from common.catalog import catalog, inputs, limits, reference
 from common.catalog.problems import RAGGED, TRACED, Conv2d, Gemm
 from common.records import records
@@ -356,12 +355,8 @@ def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
 
 
 @pytest.fixture
-def call(capsys, monkeypatch, here):
-    def call(*words):
-        monkeypatch.setenv("COLUMNS", "150")
-        code = cli.main(words)
-        return (code, *capsys.readouterr())
-
+def call(call, monkeypatch, here):
+    monkeypatch.setenv("COLUMNS", "150")
     return call
 
 
