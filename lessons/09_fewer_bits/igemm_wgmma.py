@@ -4,8 +4,9 @@ Previous step: igemm_mma
 Builds on: hgemm_specialised
 New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8 in the time of half as many k of float16. It takes both
     operands K-major alone, so a tile of B is one box of the transpose. What a kernel has to know of its values is a
-    `Kind`; the rest is hgemm_specialised. Sums leave as in hgemm_tma_stores, as words; where rows of C are not
-    multiples of 16 bytes, from registers. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
+    `Kind`; the rest is hgemm_specialised. A of int8 comes through registers, as in hgemm_register_operand. Sums leave
+    as in hgemm_tma_stores, as words; where rows of C are not multiples of 16 bytes, from registers. Where rows of A
+    are not multiples of 16 bytes, `launch` runs igemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
 Run: python -m lessons.09_fewer_bits igemm_wgmma
 """
@@ -21,12 +22,15 @@ from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.09_fewer_bits.igemm_mma")
 multiplying = importlib.import_module("lessons.07_hopper.hgemm_wgmma").multiplying
 specialised = importlib.import_module("lessons.07_hopper.hgemm_specialised")
 stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
+planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
+products = importlib.import_module("lessons.07_hopper.helpers.im2col_products").products
 leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part  # of values of 4 bytes
 
 REQUIRES = "9.0a"
@@ -88,8 +92,25 @@ def consuming(wgmma):
     return specialised.consuming(multiply, hopper.next_stage, STAGES, STAGE)
 
 
+def through_registers(kind):
+    """The same for values of this kind, A through registers, as in hgemm_register_operand."""
+    _, FRAG, lane_row, multiply = products(kind, STAGES, STAGE // 4, 1, BLOCK_N, ROW, 0)
+
+    @pasted
+    def consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
+        frag, thread = cuda.local.array(FRAG, int32), uint32(cuda.threadIdx.x)
+        warp, lane = thread // uint32(32), thread % uint32(32)
+        at = lane_row(tiles, thread // uint32(128), warp * uint32(WARP_M), lane)
+        return multiply(acc, frag, tiles, filled, emptied, stage, parity, steps, at, b_at, lane)
+
+    return consume
+
+
 produce = specialised.producing(load_tiles, hopper.next_stage, locate, STAGES, ROW)
-S8 = Kind(int32, hopper.word_tiles, consuming(hopper.wgmma_s8))
+WORDS = planning.Kind(
+    4, MMA_K // 4, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32
+)
+S8 = Kind(int32, hopper.word_tiles, through_registers(WORDS))
 
 
 @lru_cache
@@ -109,7 +130,7 @@ def specialise(kind, boxes):
         thread = uint32(cuda.threadIdx.x)
         warpgroup = thread // uint32(128)
         if thread == 0:
-            hopper.open_stages(filled, emptied, STAGES, CONSUMERS)
+            hopper.open_stages(filled, emptied, STAGES, CONSUMERS * 4)  # warps
             hopper.publish_barriers()
         cuda.syncthreads()
 
@@ -123,13 +144,13 @@ def specialise(kind, boxes):
             # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, where the warp's sums leave
             a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
             b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
-            leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)
+            warp, lane = thread // uint32(32), thread % uint32(32)
             own, stage, parity = uint32(LEAVING) + warp * uint32(SLABS * SLAB), uint32(0), uint32(0)
             for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
                 m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
                 for j in range(ACC):
                     acc[j] = value(0)
-                stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
+                stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane == 0)
 
                 # store
                 if boxes:
