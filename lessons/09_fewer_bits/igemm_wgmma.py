@@ -29,8 +29,7 @@ unaligned = importlib.import_module("lessons.09_fewer_bits.igemm_mma")
 multiplying = importlib.import_module("lessons.07_hopper.hgemm_wgmma").multiplying
 specialised = importlib.import_module("lessons.07_hopper.hgemm_specialised")
 stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
-planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
-products = importlib.import_module("lessons.07_hopper.helpers.im2col_products").products
+im2col = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
 leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part  # of values of 4 bytes
 
 REQUIRES = "9.0a"
@@ -68,13 +67,15 @@ def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
 
 
 class Kind(NamedTuple):
-    """Of values: a sum's type, shared memory, a consumer's loop over stages, how pairs are stored, how all leave."""
+    """Of values: a sum's type, shared memory, a consumer's loop over stages, how pairs are stored, how all leave;
+    `releasing`: how many warps of a consumer say that a stage is empty, all of them where threads read it."""
 
     sum: Any
     tiles: Any
     consume: Any
     store: Any = unaligned.store_pair
     leave: Any = leave
+    releasing: int = 1
 
 
 @inlined
@@ -92,31 +93,29 @@ def consuming(wgmma):
     return specialised.consuming(multiply, hopper.next_stage, STAGES, STAGE)
 
 
-def through_registers(kind):
-    """The same for values of this kind, A through registers, as in hgemm_register_operand."""
-    _, FRAG, lane_row, multiply = products(kind, STAGES, STAGE // 4, 1, BLOCK_N, ROW, 0)
-
-    @pasted
-    def consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
-        frag, thread = cuda.local.array(FRAG, int32), uint32(cuda.threadIdx.x)
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        at = lane_row(tiles, thread // uint32(128), warp * uint32(WARP_M), lane)
-        return multiply(acc, frag, tiles, filled, emptied, stage, parity, steps, at, b_at, lane)
-
-    return consume
-
-
 produce = specialised.producing(load_tiles, hopper.next_stage, locate, STAGES, ROW)
-WORDS = planning.Kind(
-    4, MMA_K // 4, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32
+INT8 = im2col.planning.Kind(
+    4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32, packed=4
 )
-S8 = Kind(int32, hopper.word_tiles, through_registers(WORDS))
+_, FRAG, lane_row, from_registers = im2col.multiplying.products(INT8, STAGES, STAGE // 4, 1, BLOCK_N, ROW, 0)
+
+
+@pasted
+def consume_s8(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
+    """A consumer's loop for int8: A through registers, from where the lane's row begins."""
+    frag, thread = cuda.local.array(FRAG, int32), uint32(cuda.threadIdx.x)
+    warp, lane = thread // uint32(32), thread % uint32(32)
+    at = lane_row(tiles, thread // uint32(128), warp * uint32(WARP_M), lane)
+    return from_registers(acc, frag, tiles, filled, emptied, stage, parity, steps, at, b_at, lane)
+
+
+S8 = Kind(int32, hopper.word_tiles, consume_s8, releasing=4)
 
 
 @lru_cache
 def specialise(kind, boxes):
     """Build the kernel for values of this kind; `boxes`: sums leave through the copy engine, and c is a map of C."""
-    value, all_tiles, consume, store, leave = kind
+    value, all_tiles, consume, store, leave, releasing = kind
 
     @jit(THREADS)
     @unroll
@@ -130,7 +129,7 @@ def specialise(kind, boxes):
         thread = uint32(cuda.threadIdx.x)
         warpgroup = thread // uint32(128)
         if thread == 0:
-            hopper.open_stages(filled, emptied, STAGES, CONSUMERS * 4)  # warps
+            hopper.open_stages(filled, emptied, STAGES, CONSUMERS * releasing)
             hopper.publish_barriers()
         cuda.syncthreads()
 
@@ -144,13 +143,13 @@ def specialise(kind, boxes):
             # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, where the warp's sums leave
             a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
             b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
-            warp, lane = thread // uint32(32), thread % uint32(32)
+            leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)
             own, stage, parity = uint32(LEAVING) + warp * uint32(SLABS * SLAB), uint32(0), uint32(0)
             for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
                 m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
                 for j in range(ACC):
                     acc[j] = value(0)
-                stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane == 0)
+                stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
 
                 # store
                 if boxes:
