@@ -45,8 +45,8 @@ def room(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
 
 
 def plan(kind, y_shape, filt_shape, geometry):
-    """LINES rows of y in a tile, ROWS of taps that a stage serves, and the shape; None where the kernel cannot compute
-    it, or a team would be idle."""
+    """LINES rows of y in a tile, ROWS of taps that a stage serves, and the shape; None where the kernel cannot
+    compute it, or a team would be idle."""
     N, O, P, Q, K = y_shape
     _, T, R, S, C = filt_shape
     BLOCK_K = next(width for width in (kind.row // 4, kind.row // 2, kind.row) if width >= C or width == kind.row)
@@ -68,7 +68,7 @@ def plan(kind, y_shape, filt_shape, geometry):
 def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
     """Build the function that asks for all tiles of ROWS filters, FILT_BYTES, to tiles[FIRST] and on.
 
-    They come in the order in which they are multiplied: of each part of the channels, S taps of a filter's row.
+    They come in the order in which they are multiplied: of each part of the channels, S taps that follow each other.
     """
 
     @inlined
