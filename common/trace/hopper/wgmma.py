@@ -49,7 +49,7 @@ class Descriptor(NamedTuple):
 
     def wrong(self, groups: int, any_row: bool = False) -> str:
         """What no operand of so many groups of eight rows may have, in words; or nothing. ``any_row``: it may begin
-        in the middle of a group, as B along k of float16 or int8 was seen to do on an H200; of others it is not known."""
+        in the middle of a group, as B of float16 or int8 along k was seen to do on an H200; others are not known."""
         if not self.swizzle:
             return "names no swizzle, and tiles have one"
         whole = 8 * self.swizzle
