@@ -28,8 +28,9 @@ prepare = eight_bits.prepare  # the transpose of B
 
 def workspace(problem):
     """Room for A with rows of whole pieces of 16 bytes; None where they are."""
-    whole = k_major.whole(problem.K)
-    return cuda.device_array((problem.M, whole), np.uint8) if whole > problem.K else None
+    if k_major.whole(problem.K) == problem.K:
+        return None
+    return cuda.device_array((problem.M, k_major.whole(problem.K)), np.uint8)
 
 
 def launch(a, b_t, c, room=None):
