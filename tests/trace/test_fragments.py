@@ -195,6 +195,15 @@ def test_stmatrix_stores_rows_as_ldmatrix_loads_them(write):
     assert (stored.requests, stored.per_request) == (1, 4.0)
 
 
+@pytest.mark.parametrize("kind", ["float32", "int32"])
+def test_ldmatrix_gives_each_lane_a_word_of_each_matrix(write, kind):
+    problem = problems.Gemm(M=1, N=128, K=1)
+    found = traced(write("gemm_words.py", BODIES["words"].format(kind=kind)), problem)
+    assert found.faults == []
+    b = inputs.integers(problem, 0)[1]  # row 31 - n is named by lane n; four lanes share a row
+    np.testing.assert_array_equal(found.output, b.reshape(32, 4)[::-1].reshape(1, 128))
+
+
 def test_stmatrix_transposed_stores_columns(write):
     text = STORED.replace("stmatrix4", "stmatrix4_transposed")
     problem = problems.Hgemm(M=1, N=256, K=1)
