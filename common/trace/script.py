@@ -123,7 +123,7 @@ class Program:
                     raise EndError from error
                 self.stop = True
             finally:
-                self._print(function)
+                self.tracer.print(function)
             if asked.get("debug"):  # then the host is told what the first thread raises
                 self._raise(function)
             if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
@@ -158,14 +158,6 @@ class Program:
                                 f"{name} is compiled for {known}")  # fmt: skip
             types = fitting.args
         return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
-
-    def _print(self, function: Any) -> None:
-        ledger = self.tracer.ledgers.get(function)
-        if ledger and ledger.prints:
-            print(*ledger.printed, sep="\n")
-            if more := ledger.prints - len(ledger.printed):
-                print(f"... {more:,} more lines of {function.__name__}")
-            ledger.printed, ledger.prints = [], 0
 
     def kernels(self) -> list[TracedKernel]:
         """What each kernel did, all of its launches together. Of its faults some are notes, or nothing, in a program
