@@ -5,6 +5,7 @@ import json
 
 import kernels
 import pytest
+import texts
 from processes import python
 from sampling import one_of_each, some
 
@@ -132,24 +133,7 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     assert [o.step.name for o in timed if o.status == "right" and o.time.median_ms > 0] == names
 
 
-# What the driver says of a step's kernels as they really run: registers, shared memory, and blocks that fit.
-DRIVER = """
-import json, sys
-from numba import cuda
-from common.catalog import catalog, problems
-from common.check import run
-from common.machine_code import codegen
-
-found = []
-for name in sys.argv[1:]:
-    step = catalog.find(name)
-    module = catalog.load(step.path, step.ladder)
-    for launch in codegen.distinct(codegen.launches(module, problems.preset(problems.DEFAULT_PRESET[step.ladder]))):
-        kernel = launch.kernel.compile(launch.signature)
-        blocks = kernel.max_cooperative_grid_blocks(launch.threads, launch.dynamic_shared_bytes)
-        found.append([name, launch.threads, kernel.regs_per_thread, kernel.shared_mem_per_block, blocks])
-print(json.dumps([cuda.get_current_device().MULTIPROCESSOR_COUNT, found]))
-"""
+DRIVER = texts.of("")["driver"]
 
 
 def test_occupancy_is_what_the_driver_says():

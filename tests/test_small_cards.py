@@ -2,6 +2,7 @@
 
 import played
 import pytest
+import texts
 from processes import python
 from sampling import one_of_each
 
@@ -60,29 +61,9 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
     assert console.exit_code(outcomes, asked=False) == RIGHT
 
 
-SLOW = """
-from common.catalog import catalog, device, problems
-from common.check import loading
-from common.timing import tasks
-from common.run import messages
-from common.run.messages import at
-
-step, clock = catalog.find("conv3d_direct"), loading.time.perf_counter
-task = messages.Size(**at(step, problems.PRESETS["c3d-conv3a"]))
-loading.room = lambda: 8 << 30
-for factor in (1, 10):
-
-    class Slow:
-        perf_counter = staticmethod(lambda: factor * clock())
-
-    loading.time = Slow
-    print(tasks.size_task(task).shape["N"])
-"""
-
-
 def test_a_slow_card_runs_a_step_at_a_size_whose_launch_is_short():
     """Seconds are ten times as long, the second time."""
     env = device.environment(False)
-    whole, slow = map(int, python("-c", SLOW, env=env).stdout.split())
+    whole, slow = map(int, python("-c", texts.of("")["slow"], env=env).stdout.split())
     assert whole >= 8  # 16 where a launch of all takes less than half a second, as on an H100
     assert slow <= 4

@@ -1,4 +1,4 @@
-"""Files of steps, scripts and listings that tests need, as text: ``texts.toml`` of their folder."""
+"""Files of steps, scripts and listings that tests need, as text: ``texts.toml`` of their folder; "" is this one."""
 
 from pathlib import Path
 

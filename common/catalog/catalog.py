@@ -104,13 +104,18 @@ def everything(root: Path = LESSONS) -> list[Step]:
     return [*(step for chain in chains for step in chain), *varied]
 
 
+def unknown(name: str, known: Iterable[str]) -> CatalogError:
+    """What says that no step, or file, is called ``name``, and which of the ``known`` ones are nearest to it."""
+    near = ", ".join(difflib.get_close_matches(name, known, 3))
+    nearest = f"the nearest are {near}; " if near else ""
+    return CatalogError(f"step {name!r} is unknown: {nearest}python -m common list names all steps")
+
+
 def find(name: str, root: Path = LESSONS) -> Step:
     """The step or experiment called ``name``; raises CatalogError, with the names nearest to it, if there is none."""
     known = {step.name: step for step in everything(root)}
     if name not in known:
-        near = ", ".join(difflib.get_close_matches(name, known, 3))
-        nearest = f"the nearest are {near}; " if near else ""
-        raise CatalogError(f"step {name!r} is unknown: {nearest}python -m common list names all steps")
+        raise unknown(name, known)
     return known[name]
 
 

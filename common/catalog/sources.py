@@ -184,7 +184,7 @@ def find(name: str) -> Path:
     """A step's, experiment's, helper's or exercise's file, even a deleted or broken one; raises CatalogError."""
     known = {path.stem: path for path in reversed(editable())}
     if name not in known:
-        raise catalog.CatalogError(f"step {name!r} is unknown: files are {', '.join(reversed(known))}")
+        raise catalog.unknown(name, known)
     return known[name]
 
 

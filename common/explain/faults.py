@@ -71,9 +71,9 @@ def telling(one: Fault) -> tuple[int, int]:
 
 def cut(text: str, most: int = 160) -> str:
     """A text no longer than a reader reads, what is left out said, and nothing in it that a terminal obeys."""
-    shown = text[:most].replace("\t", " ")
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)
-    return shown if len(text) <= most else f"{shown} ... ({len(text) - most} more characters)"
+    more = f" ... ({len(text) - most} more characters)"
+    most, more = (most, more) if len(text) > most + len(more) else (len(text), "")  # no note for less than the note
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:most].replace("\t", " ")) + more
 
 
 def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
@@ -249,14 +249,15 @@ def _kernel_line(frame: FrameType, path: Path) -> int | None:
 def _usual_line(kind: str, path: Path) -> int | None:
     """The line that an error of this kind is mostly of, where the error names none."""
     calls = list(each(path, ast.Call))
+    shared = ("shared.array", "shared_array")
     usual: dict[str, Iterable[ast.expr | ast.stmt]] = {
-        "shared-memory": [node for node in calls if called(node) in ("array", "shared_array")],
+        "shared-memory": [node for node in calls if ast.unparse(node.func).endswith(shared)],
         "endless": each(path, ast.While),
         "launch": _functions(path, "launch"),
     }
     launches = [node for node in calls if isinstance(node.func, ast.Subscript)]
     started = kind in ("argument-count", "registers", "launch-limits")
-    return next((node.lineno for node in (launches if started else usual.get(kind, ()))), None)
+    return min((node.lineno for node in (launches if started else usual.get(kind, ()))), default=None)
 
 
 def _functions(path: Path, *names: str) -> list[ast.FunctionDef]:

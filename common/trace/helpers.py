@@ -281,7 +281,7 @@ def ldmatrix(
         state.fault("misaligned", line, tile.name, "ldmatrix reads rows of 16 bytes on 16-byte boundaries", wrong)
         offset = offset // tile.dtype.itemsize
     _require_warps(state, line, name)
-    others = () if transposed else (np.float32, np.int8)
+    others = () if transposed else (np.float32, np.int8, np.int32)
     tile.require(state, line, name, "shared", np.float16, *others)
     held = by_lane(state, tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS))
     # a lane holds 16 bytes, row lane % 8 of matrix lane // 8, and gets an element, or several, of each matrix

@@ -127,7 +127,7 @@ class Program:
                     raise EndError from error
                 self.stop = True
             finally:
-                self._print(function)
+                self.tracer.print(function)
             if asked.get("debug"):  # then the host is told what the first thread raises
                 self._raise(function)
             if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
@@ -162,13 +162,6 @@ class Program:
                                 f"{name} is compiled for {known}")  # fmt: skip
             types = fitting.args
         return tuple(trace.fitted(one, kind) for one, kind in zip(arguments, types, strict=False))
-
-    def _print(self, function: Any) -> None:
-        if (ledger := self.tracer.ledgers.get(function)) and ledger.prints:
-            print(*ledger.printed, sep="\n")
-            if more := ledger.prints - len(ledger.printed):
-                print(f"... {more:,} more lines of {function.__name__}")
-            ledger.printed, ledger.prints = [], 0
 
     def kernels(self) -> list[TracedKernel]:
         """What each kernel did, all of its launches together. Of its faults some are notes, or nothing, in a program

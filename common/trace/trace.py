@@ -275,14 +275,22 @@ class Tracer:
         context.__exit__(*error)
 
     def stay(self) -> None:
-        """Stand in until this process ends, and then say on standard error what was unsound."""
+        """Stand in until this process ends: print what kernels print, and at the end what was unsound, on standard
+        error."""
+
+        def run(launch: Launch) -> None:
+            try:
+                self.run(launch)
+            finally:
+                self.print(launch.function)
 
         def say() -> None:
             for kernel in self.reports():
                 for fault in kernel.faults:
                     print(f"{Path(kernel.file).name}:{fault.line}: {fault.placed}", file=sys.stderr)
 
-        self.__enter__()
+        context = in_place_of_the_device(run, self.multiprocessors)
+        self._stack.append((context, context.__enter__()))  # as long as it is kept
         atexit.register(say)
 
     def forget(self) -> None:
@@ -299,6 +307,15 @@ class Tracer:
     def printed(self) -> tuple[list[str], int]:
         found = self.ledgers.values()
         return [line for one in found for line in one.printed][:MOST_PRINTED], sum(one.prints for one in found)
+
+    def print(self, function: Any) -> None:
+        """Print what a kernel has printed since the last time: its first lines, and how many more there were."""
+        ledger = self.ledgers.get(function)
+        if ledger and ledger.prints:
+            print(*ledger.printed, sep="\n")
+            if more := ledger.prints - len(ledger.printed):
+                print(f"... {more:,} more lines of {function.__name__}")
+            ledger.printed, ledger.prints = [], 0
 
     def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False, alone: bool = False) -> bool:
         """Carry a launch out, or some blocks of it; all, and at once, before a barrier of the grid: says whether all.

@@ -1,8 +1,3 @@
-from pathlib import Path
+from lessons import run
 
-try:
-    from common.cli import lesson_main
-except KeyboardInterrupt:
-    raise SystemExit(130) from None
-
-raise SystemExit(lesson_main(Path(__file__).parent.name))
+run(__file__)

@@ -13,19 +13,13 @@ import importlib
 from functools import partial
 
 import numpy as np
-from numba import int32
-
-from lessons.toolkit import hopper
 
 direct = importlib.import_module("lessons.09_fewer_bits.iconv3d_direct")
 im2col = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
-leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part  # of values of 4 bytes
+INT8 = importlib.import_module("lessons.09_fewer_bits.igemm_wgmma").INT8
 
 REQUIRES = "9.0a"
 TUNABLES = im2col.TUNABLES
-INT8 = im2col.planning.Kind(
-    4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32, packed=4
-)
 shipped = partial(im2col.shipped, kind=INT8)
 
 

@@ -5,7 +5,8 @@ Builds on: hgemm_tma_stores
 New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8 in the time of half as many k of float16. It takes both
     operands K-major alone, so a tile of B is one box of the transpose. What a kernel has to know of its values is a
     `Kind`; the rest is hgemm_tma_stores, whose sums leave as words here; where rows of C are not multiples of 16
-    bytes, from registers. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
+    bytes, from registers. A of int8 comes through registers, as in hgemm_register_operand. Where rows of A are not
+    multiples of 16 bytes, `launch` runs igemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
 Run: python -m lessons.09_fewer_bits igemm_wgmma
 """
@@ -21,12 +22,14 @@ from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.09_fewer_bits.igemm_mma")
 multiplying = importlib.import_module("lessons.07_hopper.hgemm_wgmma").multiplying
 specialised = importlib.import_module("lessons.07_hopper.hgemm_specialised")
 stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
+im2col = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
 leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part  # of values of 4 bytes
 
 REQUIRES = "9.0a"
@@ -64,13 +67,15 @@ def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
 
 
 class Kind(NamedTuple):
-    """Of values: a sum's type, shared memory, a consumer's loop over stages, how pairs are stored, how all leave."""
+    """Of values: a sum's type, shared memory, a consumer's loop over stages, how pairs are stored, how all leave;
+    `releasing`: how many warps of a consumer say that a stage is empty, all of them where threads read it."""
 
     sum: Any
     tiles: Any
     consume: Any
     store: Any = unaligned.store_pair
     leave: Any = leave
+    releasing: int = 1
 
 
 @inlined
@@ -89,13 +94,28 @@ def consuming(wgmma):
 
 
 produce = specialised.producing(load_tiles, hopper.next_stage, locate, STAGES, ROW)
-S8 = Kind(int32, hopper.word_tiles, consuming(hopper.wgmma_s8))
+INT8 = im2col.planning.Kind(
+    4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32, packed=4
+)
+_, FRAG, lane_row, from_registers = im2col.multiplying.products(INT8, STAGES, STAGE // 4, 1, BLOCK_N, ROW, 0)
+
+
+@pasted
+def consume_s8(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
+    """A consumer's loop for int8: A through registers, from where the lane's row begins."""
+    frag, thread = cuda.local.array(FRAG, int32), uint32(cuda.threadIdx.x)
+    warp, lane = thread // uint32(32), thread % uint32(32)
+    at = lane_row(tiles, thread // uint32(128), warp * uint32(WARP_M), lane)
+    return from_registers(acc, frag, tiles, filled, emptied, stage, parity, steps, at, b_at, lane)
+
+
+S8 = Kind(int32, hopper.word_tiles, consume_s8, releasing=4)
 
 
 @lru_cache
 def specialise(kind, boxes):
     """Build the kernel for values of this kind; `boxes`: sums leave through the copy engine, and c is a map of C."""
-    value, all_tiles, consume, store, leave = kind
+    value, all_tiles, consume, store, leave, releasing = kind
 
     @jit(THREADS)
     @unroll
@@ -109,7 +129,7 @@ def specialise(kind, boxes):
         thread = uint32(cuda.threadIdx.x)
         warpgroup = thread // uint32(128)
         if thread == 0:
-            hopper.open_stages(filled, emptied, STAGES, CONSUMERS)
+            hopper.open_stages(filled, emptied, STAGES, CONSUMERS * releasing)
             hopper.publish_barriers()
         cuda.syncthreads()
 

@@ -117,27 +117,22 @@ def test_weights_kept_from_the_first_prepare_are_named():
     assert "b is the first launch's" in finding.message
 
 
-@pytest.mark.parametrize("launch", [2, 3, 4])
-def test_a_launch_that_differs_from_the_one_before_is_told(launch):
+def spoilt_at(launch, launches):
+    """What makes a step's output wrong at this launch alone; it notes each launch."""
+
+    def spoil(y):
+        launches.append(1)
+        y[0, 0] += len(launches) == launch
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("launch", "told"), [(1, ["unstable", "wrong"]), (2, ["unstable"]), (3, ["unstable"]), (4, ["unstable"])]
+)
+def test_a_launch_that_differs_from_the_one_before_is_told(launch, told):
     """Of the four on integers; the first is compared with the oracle alone."""
-    launches = []
-
-    def spoil(y):
-        launches.append(1)
-        if len(launches) == launch:
-            y[0, 0] += 1
-
-    assert kinds(checked(step(SMALL, spoil), SMALL)) == ["unstable"]
-
-
-def test_a_first_launch_that_is_wrong_alone_is_wrong_and_unstable():
-    launches = []
-
-    def spoil(y):
-        launches.append(1)
-        y[0, 0] += len(launches) == 1
-
-    assert kinds(checked(step(SMALL, spoil), SMALL)) == ["unstable", "wrong"]
+    assert kinds(checked(step(SMALL, spoilt_at(launch, [])), SMALL)) == told
 
 
 # --- what check_once() reports ---
@@ -220,20 +215,9 @@ def test_stale_weights_are_told_with_what_was_changed(prepare, said):
 
 def test_a_launch_that_differs_at_last_is_told_with_its_number():
     launch, launches = 2, []
-
-    def count(y):
-        launches.append(1)
-
-    thoroughly(step(SIX, count))
+    thoroughly(step(SIX, spoilt_at(0, launches)))
     last = len(launches) - check.RELAUNCHES + launch
-    launches.clear()
-
-    def spoil(y):
-        launches.append(1)
-        if len(launches) == last:
-            y[0, 0] += 1
-
-    verdict = thoroughly(step(SIX, spoil))
+    verdict = thoroughly(step(SIX, spoilt_at(last, [])))
     assert kinds(verdict) == ["unstable"]
     assert verdict.findings[0].message.startswith(f"at launch {launch} on the same arrays: 1 of 20 elements")
 

@@ -147,6 +147,7 @@ REFUSED = {
     "grade 02.1 --out {out}": ["--out", "goes with a folder"],
     "check gemm_naive --shape 'M=1 N=1 K=1.5'": ["K='1.5': must be a positive integer"],
     "check gemm_nave": ["'gemm_nave' is unknown", "gemm_naive"],
+    "restore gemm_nave": ["'gemm_nave' is unknown: the nearest are gemm_naive, "],
     "check --shape 'M=1 N=1 K=1'": ["one ladder", "bfgemm, conv2d, conv3d, dgrad"],
     "check --file x.py": ["--file x.py", "one STEP", "0 are named"],
     "check gemm_naive --file lost.py": ["lost.py", "no such file"],

@@ -94,24 +94,24 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("faults")
 
 
+def answers(fixtures, without_gpu, task):
+    """What one process says of each, by name, for as long as it lasts."""
+    results = [result for _, result in isolate.run([task(one) for one in fixtures], without_gpu, PATIENCE)]
+    return dict(zip([one.name for one in fixtures], results, strict=True))
+
+
 @pytest.fixture(scope="module")
 def traced(folder):
     """What one process that traces says of each, by name; the endless one last, in less time."""
-    tasks = [
-        fixture.task(Check, folder, repeats=1, **({"seconds": ENDLESS_SECONDS} if fixture.kind == "endless" else {}))
-        for fixture in TRACED
-    ]
-    results = [result for _, result in isolate.run(tasks, True, PATIENCE)]
-    return dict(zip([fixture.name for fixture in TRACED], results, strict=True))
+    less = {"endless": {"seconds": ENDLESS_SECONDS}}
+    return answers(TRACED, True, lambda one: one.task(Check, folder, repeats=1, **less.get(one.kind, {})))
 
 
 @pytest.fixture(scope="module")
 def compiled(folder):
     """What one compiling process says of each, by name."""
     options = {"architectures": ["9.0"], "machine_code": True}
-    tasks = [fixture.task(Compile, folder, **options) for fixture in COMPILED]
-    results = [result for _, result in isolate.run(tasks, False, PATIENCE)]
-    return dict(zip([fixture.name for fixture in COMPILED], results, strict=True))
+    return answers(COMPILED, False, lambda one: one.task(Compile, folder, **options))
 
 
 @each(TRACED)
@@ -324,13 +324,9 @@ LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "wa
 
 @pytest.fixture(scope="module")
 def on_gpu(folder):
-    """What the GPU says of each, by name: one process for as long as it lasts."""
-    hanging = ("endless", "divergent-barrier")
-    tasks = [
-        f.task(Check, folder, engine="gpu", **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in ON_GPU
-    ]
-    results = [result for _, result in isolate.run(tasks, False, PATIENCE)]
-    return dict(zip([fixture.name for fixture in ON_GPU], results, strict=True))
+    """What the GPU says of each, by name."""
+    less = {kind: {"seconds": GPU_SECONDS} for kind in ("endless", "divergent-barrier")}
+    return answers(ON_GPU, False, lambda one: one.task(Check, folder, engine="gpu", **less.get(one.kind, {})))
 
 
 def names_its_line(result):

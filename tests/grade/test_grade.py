@@ -11,10 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import texts
 from msgspec import structs
 from sampling import one_of_each, some_days
 
-from common import cli
 from common.catalog import catalog, exercises, problems, store
 from common.check import check
 from common.commands import edits
@@ -152,40 +152,8 @@ def test_reads_guarded_one_by_one_are_as_right_as_a_thread_that_is_guarded(write
 
 # --- cheats ---
 
-TOOLS = """
-import numpy as np
-from numba import cuda, float32
-
-
-@cuda.jit
-def product(a, b, c):
-    n, m = cuda.grid(2)
-    if m < c.shape[0] and n < c.shape[1]:
-        acc = float32(0.0)
-        for k in range(a.shape[1]):
-            acc += a[m, k] * b[k, n]
-        c[m, n] = acc
-
-
-@cuda.jit
-def copy(source, target):
-    n, m = cuda.grid(2)
-    if m < target.shape[0] and n < target.shape[1]:
-        target[m, n] = source[m, n]
-
-
-@cuda.jit
-def in_python(a, b, c):
-    rows = np.array([[a[m, k] for k in range(a.shape[1])] for m in range(a.shape[0])])
-    c[0, 0] = (rows @ rows)[0, 0]
-
-
-def grid(c):
-    return (-(-c.shape[1] // 8), -(-c.shape[0] // 8)), (8, 8)
-
-
-def launch(a, b, c):
-"""
+TEXTS = texts.of("grade")
+TOOLS = TEXTS["cheat"]
 # The body of launch, and the first reason not to pass.
 HOST = "in launch, where only kernels compute"
 CHEATS = {
@@ -453,14 +421,9 @@ def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
 
 
 @pytest.fixture
-def call(capsys, monkeypatch, tmp_path):
-    """Run a command in this process; returns exit code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "100")
+def call(call, monkeypatch, tmp_path):
+    """Run a command in this process, with a progress of the test's own."""
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "memory" / "state.json",))
-
-    def call(*words):
-        return (cli.main(words), *capsys.readouterr())
-
     return call
 
 
@@ -520,25 +483,12 @@ def test_grade_a_folder_writes_its_report(call, tmp_path, monkeypatch):
     assert all(grade.NOT_ISOLATED[:12] in text for text in (out, table))
 
 
-BWRAP = """#!/usr/bin/env python3
-import os, sys
-words = sys.argv[1:]
-program = words.index({python!r})
-for at in range(program):
-    if words[at] == "--setenv":
-        os.environ[words[at + 1]] = words[at + 2]
-with open({log!r}, "w") as file:
-    print(*words, file=file)
-os.execv(words[program], words[program:])
-"""
-
-
 @some_days(2)
 def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(call, tmp_path, monkeypatch):
     """In place of bwrap stands a program that does what it is given; what bwrap was told is looked at."""
     given, bwrap, out = tmp_path / "given", tmp_path / "bin" / "bwrap", tmp_path / "out"
     bwrap.parent.mkdir()
-    bwrap.write_text(BWRAP.format(python=sys.executable, log=str(given)))
+    bwrap.write_text(TEXTS["bwrap"].format(python=sys.executable, log=str(given)))
     bwrap.chmod(0o755)
     path = tmp_path / "class" / "anna" / "predict_worked_example.py"
     path.parent.mkdir(parents=True)

@@ -68,12 +68,15 @@ def relu(_):
     return conv_pair.relu()
 
 
-@pytest.mark.parametrize(("shape", "filters"), some(CASES, 4, 1), ids=lambda value: getattr(value, "K", value))
-def test_both_convolutions_are_right_to_the_last_bit(shape, filters):
-    pair = Pair(shape, filters)
+def require_right(pair):
     got, faults = pair.found(relu)
     np.testing.assert_array_equal(got, pair.expected(lambda sums: np.maximum(sums, 0)))
     assert faults == set()
+
+
+@pytest.mark.parametrize(("shape", "filters"), some(CASES, 4, 1), ids=lambda value: getattr(value, "K", value))
+def test_both_convolutions_are_right_to_the_last_bit(shape, filters):
+    require_right(Pair(shape, filters))
 
 
 def test_what_lies_between_is_rounded_and_any_epilogue_may_change_it_before():
@@ -97,10 +100,7 @@ def test_a_filter_that_overflows_spoils_only_what_it_belongs_to():
 def test_the_smaller_tiles_of_other_cards(tiles, case, monkeypatch):
     smallest = getattr(planning, tiles)[-1]
     monkeypatch.setattr(planning, "plan", lambda K, WORDS: smallest)
-    pair = Pair(*case)
-    got, faults = pair.found(relu)
-    np.testing.assert_array_equal(got, pair.expected(lambda sums: np.maximum(sums, 0)))
-    assert faults == set()
+    require_right(Pair(*case))
 
 
 def test_what_does_not_fit_is_refused_by_name():

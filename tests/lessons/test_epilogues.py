@@ -143,6 +143,14 @@ def test_the_first_epilogue_runs_in_both_kernels(capsys):
     ]
 
 
+def traced(layer, launch):
+    """A trace of the layer's step with another launch; there is no fault."""
+    given = {name: getattr(layer.step, name) for name in ("prepare", "workspace") if hasattr(layer.step, name)}
+    found = trace.run(SimpleNamespace(launch=launch, **given), layer.problem, every=True)
+    assert found.faults == []
+    return found
+
+
 @EACH
 def test_the_tracer_runs_them_and_finds_no_fault(name, shape):
     layer = Layer(name, shape)
@@ -151,11 +159,7 @@ def test_the_tracer_runs_them_and_finds_no_fault(name, shape):
         bias, residual = cuda.to_device(layer.bias), cuda.to_device(layer.residual)
         layer.step.launch(x, weights, y, geometry, *scratch, finish=epilogues.bias_residual_relu(bias, residual))
 
-    fused = SimpleNamespace(launch=launch, prepare=layer.step.prepare)
-    if hasattr(layer.step, "workspace"):
-        fused.workspace = layer.step.workspace
-    found = trace.run(fused, layer.problem, every=True)
-    assert found.faults == []
+    found = traced(layer, launch)
     reads = {access.array for kernel in found.kernels for access in kernel.select("global", "read")}
     assert "operands" in reads  # the arrays in the tuple
     x, filt = inputs.integers(layer.problem, 0)
@@ -172,12 +176,7 @@ def test_the_tracer_finds_no_fault_in_moments(name, shape):
         found[:] = column_moments(layer)
         layer.step.launch(x, weights, y, geometry, *scratch, finish=found[1])
 
-    fused = SimpleNamespace(launch=launch, prepare=layer.step.prepare)
-    if hasattr(layer.step, "workspace"):
-        fused.workspace = layer.step.workspace
-    traced = trace.run(fused, layer.problem, every=True)
-    assert traced.faults == []
-    assert [kernel.name for kernel in traced.kernels][-1] == "merge_partials"
+    assert traced(layer, launch).kernels[-1].name == "merge_partials"
     sums = reference.full(layer.problem, *inputs.integers(layer.problem, 0))
     np.testing.assert_allclose(found[0].copy_to_host(), expected_moments(sums), rtol=1e-6, atol=1e-3)
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from common import cli
 from tests.lessons import network_oracle as oracle
 
 NETWORK = "lessons.08_training.network"
@@ -59,7 +58,7 @@ def run():
 
 
 @pytest.fixture
-def main(monkeypatch, capsys, tmp_path):
+def main(call, monkeypatch, tmp_path):
     """Calls the lesson's command in a small world; returns its exit code and what it said."""
     monkeypatch.setattr(shapes, "SMALL", TINY)
     monkeypatch.setattr(digits, "load", lambda size: (some_digits(size, 8), held_out_digits(size, 4)))
@@ -68,13 +67,11 @@ def main(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(trainingcharts, "draw_run", lambda *_: [])
     monkeypatch.setenv("COLUMNS", "500")
 
-    def call(*words):
+    def main(*words):
         words = words if "--out" in words else (*words, "--out", str(tmp_path))
-        code = cli.lesson_main("08_training", words, own=commands.COMMANDS)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        return call(*words, lesson="08_training", own=commands.COMMANDS)
 
-    return call
+    return main
 
 
 def bits(run):

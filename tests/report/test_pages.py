@@ -256,16 +256,24 @@ def test_the_photograph_shows_what_the_line_of_the_page_computes(tmp_path, capsy
 
 @pytest.mark.skipif(device.gpu_count() > 0, reason="on a GPU the compiler says what is wrong")
 @some_days(2)
-def test_a_mistake_in_the_first_kernel_is_one_line(tmp_path):
-    source = text(FIRST.parent / "start" / "photograph.py")
-    edited = tmp_path / "photograph.py"
-    edited.write_text(source.replace("= photo[row, column]", "= foto[row, column]"))
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("i < block.size", "i < blok.size", r"hello: line \d+: NameError: name 'blok' is not defined.*"),
+        ("THREADS = 4", "THREADS = 2000", r"hello\.py:\d+: block \(2000, 1, 1\) has 2000 threads: .* at most 1024"),
+        ("i = cuda.grid(1)", "i = cuda.grid(1); print(i)", ""),
+    ],
+)
+def test_a_mistake_in_the_first_kernel_is_one_line_and_what_it_prints_is_printed(tmp_path, old, new, expected):
+    edited = tmp_path / "hello.py"
+    edited.write_text(text(FIRST.parent / "start" / "hello.py").replace(old, new))
     code = (
         "import importlib, runpy; importlib.import_module('lessons.01_naive.start');"
         f"runpy.run_path({str(edited)!r}, run_name='__main__')"
     )
-    said = python("-c", code, code=1).stderr
-    assert re.fullmatch(r"develop: line \d+: NameError: name 'foto' is not defined.*\n", said)
+    done = python("-c", code, code=1 if expected else 0)
+    assert re.fullmatch(expected, done.stderr.rstrip("\n"))
+    assert expected or done.stdout.startswith("0\n1\n2\n")
 
 
 def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():

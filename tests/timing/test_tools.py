@@ -1,6 +1,7 @@
 """What is read from NVIDIA's tools, from texts such as they print."""
 
 import pytest
+import texts
 
 from common.catalog.problems import PRESETS
 from common.timing import tools
@@ -47,18 +48,8 @@ def test_output_without_counters_says_why(output, says):
         tools.parse(output)
 
 
-MEMCHECK = """========= COMPUTE-SANITIZER
-========= Invalid __global__ write of size 4 bytes
-=========     at gemm_broken+0x90
-=========     by thread (5,0,0) in block (1,0,0)
-=========     Address 0x7f0000 is out of bounds
-=========
-========= ERROR SUMMARY: 3 errors
-"""
-
-
 @pytest.mark.parametrize(("output", "count"), [
-    (MEMCHECK, 3), ("========= ERROR SUMMARY: 0 errors\n", 0),
+    (texts.of("timing")["memcheck"], 3), ("========= ERROR SUMMARY: 0 errors\n", 0),
     ("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n", 2),
     ("========= ERROR SUMMARY: 0 errors\n========= ERROR SUMMARY: 4 errors\n", 4),
 ])  # fmt: skip

@@ -19,11 +19,6 @@ def expected(problem=PROBLEM):
     return reference.expected(problem, *inputs.integers(problem, 0))
 
 
-def numbered(text, start):
-    """The number of the first line that starts with these words."""
-    return next(i for i, line in enumerate(text.splitlines(), 1) if line.strip().startswith(start))
-
-
 TABLES = store.read_toml(Path(__file__).with_name("wrong_hopper.toml"))
 
 

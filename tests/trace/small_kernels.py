@@ -35,6 +35,19 @@ def traced(path, problem, constants=None, **options):
     return trace.run(module, problem, **{"every": True, **options})
 
 
+def changed(text, changes):
+    """The text with each old part replaced by the new one that follows it."""
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def numbered(text, start):
+    """The number of the first line that starts with these words."""
+    return next(i for i, line in enumerate(text.splitlines(), 1) if line.strip().startswith(start))
+
+
 def kinds(found):
     return {fault.kind for fault in found.faults}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sampling import some
-from small_kernels import BODIES
+from small_kernels import BODIES, changed, numbered
 
 from common.catalog import catalog, inputs, problems, reference
 from common.check import check
@@ -22,11 +22,6 @@ def traced(path, problem=PROBLEM):
 
 def expected(problem=PROBLEM):
     return reference.expected(problem, *inputs.integers(problem, 0))
-
-
-def numbered(text, start):
-    """The number of the first line that starts with these words."""
-    return next(i for i, line in enumerate(text.splitlines(), 1) if line.strip().startswith(start))
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
@@ -67,12 +62,8 @@ WRONG = {
 @pytest.mark.parametrize("name", some(list(WRONG), 7, 2))
 def test_what_is_wrong_is_found_with_its_line(write, name):
     changes, kind, start = WRONG[name]
-    text = RIGHT.read_text(encoding="utf-8")
-    for old, new in zip(changes[::2], changes[1::2], strict=True):
-        assert old in text
-        text = text.replace(old, new)
-    path = write("hgemm_own.py", text)
-    found = traced(path)
+    text = changed(RIGHT.read_text(encoding="utf-8"), changes)
+    found = traced(write("hgemm_own.py", text))
     if kind:
         line = numbered(text, start)
         assert (kind, line) in {(fault.kind, fault.line) for fault in found.faults}
@@ -202,6 +193,15 @@ def test_stmatrix_stores_rows_as_ldmatrix_loads_them(write):
     line = numbered(STORED, "stmatrix4(")
     (stored,) = [one for one in found.main.select("shared", "write") if one.line == line]
     assert (stored.requests, stored.per_request) == (1, 4.0)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int32"])
+def test_ldmatrix_gives_each_lane_a_word_of_each_matrix(write, kind):
+    problem = problems.Gemm(M=1, N=128, K=1)
+    found = traced(write("gemm_words.py", BODIES["words"].format(kind=kind)), problem)
+    assert found.faults == []
+    b = inputs.integers(problem, 0)[1]  # row 31 - n is named by lane n; four lanes share a row
+    np.testing.assert_array_equal(found.output, b.reshape(32, 4)[::-1].reshape(1, 128))
 
 
 def test_stmatrix_transposed_stores_columns(write):

@@ -81,6 +81,9 @@ FEW = (
     {"ladder": "iconv3d", "C": 64, "K": 60, "H": 7, "W": 100, "S": 2, "pad_w": 3, "pad_h": 2, "dilation_h": 2},
     {"ladder": "iconv3d", "C": 144, "K": 40, "H": 6, "W": 21, "R": 2, "pad_w": 0, "dilation_w": 2, "stride_h": 2},
     {"ladder": "iconv3d", "C": 16, "K": 64, "H": 13, "W": 30, "R": 2, "S": 5, "pad_w": 2},
+    # a stage serves all rows of taps
+    {"ladder": "iconv3d", "C": 48, "K": 36, "H": 16, "W": 22, "D": 3, "T": 2, "pad_d": 1},
+    {"C": 64, "K": 64, "H": 9, "W": 30, "N": 4, "R": 2, "pad_h": 0},
 )
 # each of them, and each order
 IN_ORDER = [(number, direction) for number in range(len(FEW)) for direction in ORDERS]
@@ -134,7 +137,9 @@ LEFT = "                    hopper.tma_wait_read(0)  # what lay here has left\n"
 
 
 FEW_WRONG = (
-    ("s * X_TAP + k", "k"),  # each tap finds the pixels of the first
+    ("s % S * X_TAP + k", "k"),  # each tap finds the pixels of the first
+    ("s // S * X_ROW + ", ""),  # each row of taps finds those of the first
+    ('upper[1] += tile["ROWS"] - 1', "pass"),  # a tile's last rows are not walked to
     ("start = low ^ uint32(8 * half)", "start = low ^ uint32(8 - 8 * half)"),  # upper filters for lower ones
     ("[start + second + at]", "[start + first + at]"),  # the second of two pixels in the first one's place
     ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
@@ -150,7 +155,7 @@ def test_mistakes_with_few_filters_are_found(old, new, write):
     text = (LESSON / "helpers" / "few_filters.py").read_text(encoding="utf-8")
     assert not old or text.count(old) == 1
     own = write("few_own.py", text.replace(old, new).replace("\nSHARED =", "\nmultiprocessors = lambda: 1\nSHARED ="))
-    problem = conv("hconv3d", N=3, W=20)
+    problem = conv("hconv3d", N=3, H=10, W=20)
     status, _ = checked(LESSON / "hconv3d_im2col.py", problem, helpers={"few_filters": str(own)})
     assert status in ("wrong", "crashed") if old else status == "right"
 

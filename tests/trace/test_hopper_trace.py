@@ -28,10 +28,9 @@ from hopper_kernels import (
     changed_slab,
     cluster_arguments,
     expected,
-    numbered,
 )  # fmt: skip
 from sampling import one_of_each, some
-from small_kernels import BODIES
+from small_kernels import BODIES, changed, numbered
 
 from common.catalog import catalog, problems
 from common.report import traces
@@ -44,13 +43,6 @@ ROOT = Path(__file__).parents[2]
 
 def traced(path, problem=PROBLEM, **options):
     return trace.run(catalog.load(path, problem.ladder), problem, **{"every": True, **options})
-
-
-def changed(text, changes):
-    for old, new in zip(changes[::2], changes[1::2], strict=True):
-        assert old in text
-        text = text.replace(old, new)
-    return text
 
 
 @pytest.fixture
@@ -130,18 +122,23 @@ def test_wgmma_multiplies_what_descriptors_name(launched, call, N):
     assert report.fma == 64 * N * row
 
 
+def product_of_ones(launched, changes):
+    """What is told of a changed product of 64 x 8 sums of ones; the line that multiplies, and the sums."""
+    text = MULTIPLY.format(
+        dtype="half", N=8, A=4096, B=4096, panels=1, call="wgmma_f16", bytes=9216, leading=0, step=2,
+    )  # fmt: skip
+    maps = (Maps().tiled(np.ones((extent, 64), np.float16), (extent, 64)) for extent in (64, 8))
+    c = np.full((64, 8), np.nan, np.float32)
+    report, path = launched(changed(text, changes), (1, 128, 0, 9216), *maps, c)
+    return report, numbered(path.read_text(), "wgmma_f16("), c
+
+
 @pytest.mark.parametrize(
     ("add", "kind"), [("k > 0", None), ("k >= 0", "read-before-write"), ("thread > 9", "warp-sync")]
 )
 def test_a_product_that_is_not_added_takes_the_place_of_sums_that_nobody_has_set(launched, add, kind):
-    text = MULTIPLY.format(
-        dtype="half", N=8, A=4096, B=4096, panels=1, call="wgmma_f16", bytes=9216, leading=0, step=2,
-    )  # fmt: skip
-    text = changed(text, ("        acc[i] = float32(1.0)", "        pass", " * k), 8)", f" * k), 8, {add})"))
-    maps = (Maps().tiled(np.ones((extent, 64), np.float16), (extent, 64)) for extent in (64, 8))
-    c = np.full((64, 8), np.nan, np.float32)
-    report, path = launched(text, (1, 128, 0, 9216), *maps, c)
-    line = numbered(path.read_text(), "wgmma_f16(")
+    changes = "        acc[i] = float32(1.0)", "        pass", " * k), 8)", f" * k), 8, {add})"
+    report, line, c = product_of_ones(launched, changes)
     assert first(report) == (kind, line) if kind else report.faults == []
     if kind is None:
         assert (c == 64).all()
@@ -149,13 +146,7 @@ def test_a_product_that_is_not_added_takes_the_place_of_sums_that_nobody_has_set
 
 @pytest.mark.parametrize("old", ["descriptor(tiles, 0, 0, 1024) +", "descriptor(tiles, 4096, 0, 1024) +"])
 def test_a_descriptor_that_names_no_swizzle_is_told_and_nothing_is_multiplied(launched, old):
-    text = MULTIPLY.format(
-        dtype="half", N=8, A=4096, B=4096, panels=1, call="wgmma_f16", bytes=9216, leading=0, step=2,
-    )  # fmt: skip
-    maps = (Maps().tiled(np.ones((extent, 64), np.float16), (extent, 64)) for extent in (64, 8))
-    c = np.full((64, 8), np.nan, np.float32)
-    report, path = launched(changed(text, (old, "uint64(0) *")), (1, 128, 0, 9216), *maps, c)
-    line = numbered(path.read_text(), "wgmma_f16(")
+    report, line, c = product_of_ones(launched, (old, "uint64(0) *"))
     assert kinds(report) == {("descriptor", line)}
     assert all("names no swizzle" in fault.what for fault in report.faults)
     assert (c == 1).all()
@@ -297,22 +288,7 @@ def test_a_barrier_that_counts_orders_ordinary_accesses(launched, waits):
     assert kinds(report) == told
 
 
-LATER_WARPS = """
-@jit(64)
-def kernel(from_map, out):
-    tiles = half_tiles()
-    bars = barrier_array(1)
-    thread = cuda.threadIdx.x
-    if thread == 0:
-        barrier_init(bars, 0, 1)
-        publish_barriers()
-    cuda.syncthreads()
-    if thread == 0:
-        barrier_expect(bars, 0, 2048)
-        tma_load2(tiles, 0, from_map, bars, 0, 0, 0)
-    barrier_wait(bars, 0, 0)
-    out[thread] = tiles[thread]
-"""
+LATER_WARPS = BODIES["later_warps"]
 
 
 @pytest.mark.parametrize("ordered", [True, False])

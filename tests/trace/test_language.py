@@ -8,7 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from small_kernels import HEAD, file_of, sections, traced
+from small_kernels import BODIES, HEAD, file_of, sections, traced
 
 from common.catalog import inputs
 from common.catalog.problems import Gemm
@@ -20,24 +20,7 @@ pytestmark = pytest.mark.usefixtures("traced")
 # --- the language: what a kernel may say, against Python, thread by thread ---
 
 LANGUAGE = dict(sections("language"))
-HALF = """
-@cuda.jit(device=True)
-def half(i, limit):
-    if i < limit:
-        return 1000
-    for j in range(100):
-        if 2 * j >= i:
-            return j
-    return -1
-"""
-
-
-PLAIN = """
-import math
-import sys
-import numpy as np
-from numba import cuda, float32, int32, uint32
-"""
+HALF, PLAIN = BODIES["half"], BODIES["plain"]
 
 
 def language(name, number=""):

@@ -2,12 +2,12 @@
 
 import json
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
 from processes import python
 from sampling import some
+from small_kernels import BODIES
 
 from common import cli
 from common.catalog import store
@@ -51,29 +51,9 @@ def test_two_dashes_end_the_options_of_run(words, own, stops):
 
 
 def test_one_field_of_all_records_is_an_array(write):
-    text = """
-        import numpy as np
-        from numba import cuda
-
-        @cuda.jit
-        def count(a):
-            i = cuda.grid(1)
-            cuda.atomic.add(a["n"], i % 4, 1)
-            a["x"][i] = i
-
-        a = cuda.to_device(np.zeros(4, [("x", np.float32), ("n", np.int32)]))
-        count[1, 4](a)
-        assert a.copy_to_host().tolist() == [(0.0, 1), (1.0, 1), (2.0, 1), (3.0, 1)]
-        count[1, 5](a)
-    """
-    found = script.run(write("fields.py", textwrap.dedent(text)), [])
+    found = script.run(write("fields.py", BODIES["fields"]), [])
     (fault,) = found.kernels[0].faults
     assert (fault.kind, fault.what.split(",")[0]) == ("outside", "a.x is written at 4")
-
-
-def test_what_is_not_python_is_the_programs_fault(write, capsys):
-    found = script.run(write("half.py", "a = 1\ndef f(:\n"), [])
-    assert [(one.kind, one.line) for one in found.others] == [("uncaught", 2)]
 
 
 def test_a_fault_is_told_with_what_to_look_at(tmp_path, capsys):
@@ -113,46 +93,12 @@ def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
 
 
 def test_each_line_on_which_a_float32_meets_a_float64_is_noted(write):
-    path = write("wide.py", WIDE)
-    found = script.run(path, [])
-    lines = [n for n, line in enumerate(WIDE.splitlines(), 1) if line.endswith("# wide")]
+    text = BODIES["wide"]
+    found = script.run(write("wide.py", text), [])
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith("# wide")]
     said = " ".join(note for kernel in found.kernels for note in kernel.notes)
     assert found.status == "right"
     assert [int(n) for n in re.findall(r"line (\d+) computes in float64, as a float32 meets one", said)] == lines
-
-
-WIDE = """
-import numpy as np
-from numba import cuda, float32
-
-@cuda.jit
-def k(x):
-    i = cuda.grid(1)
-    x[i] = x[i] / 3.0  # wide
-    x[i] = x[i] * float32(0.5)
-    total = 0.0
-    total += x[i]  # wide
-    x[i] = total
-
-k[1, 32](np.ones(32, np.float32))
-"""
-
-HELD = """
-import numpy as np
-from numba import cuda
-
-class Held:
-    def __init__(self, array):
-        self.__cuda_array_interface__ = array.__cuda_array_interface__
-
-@cuda.jit
-def k(a):
-    a[cuda.grid(1)] = 7
-
-d = cuda.to_device(np.zeros(32, np.float32))
-k[1, 32](Held(d))
-assert (d.copy_to_host() == 7).all()
-"""
 
 
 @pytest.mark.parametrize("name", ["f4(3, 2", "(a, b)", "nothing"])  # ValueError, SyntaxError and TypeError of NumPy
@@ -165,13 +111,6 @@ def test_a_callable_whose_name_is_no_number_type_is_none(name):
             return name
 
     assert functions._number_type(Named()) is None
-
-
-def test_a_kernel_takes_another_librarys_array(tmp_path):
-    program = tmp_path / "held.py"
-    program.write_text(HELD.lstrip())
-    found = script.run(program, [])
-    assert (found.status, found.unknown) == ("right", [])
 
 
 PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"

@@ -12,7 +12,6 @@ from numba import cuda
 from sampling import one_of_each
 from small_kernels import BODIES, HEAD, kinds, traced
 
-from common import cli
 from common.catalog import catalog, inputs, limits, reference
 from common.catalog.problems import RAGGED, TRACED, Conv2d, Gemm
 from common.records import records
@@ -169,19 +168,10 @@ def test_dynamic_shared_memory_is_one_and_has_a_limit(kernel):
 
 
 def test_a_grid_is_a_multiple_of_the_cluster_that_its_kernel_declares(write):
-    source = """
-    @cuda.jit(launch_bounds=(32, 1, 2))
-    def kernel(c):
-        if cuda.grid(1) < 32:
-            c[0, cuda.grid(1)] = 1.0
-
-    def launch(a, b, c):
-        kernel[{blocks}, 32](c)
-    """
-    tracer, module = stood_in(write, source.replace("{blocks}", "2"))
+    tracer, module = stood_in(write, BODIES["clustered"].replace("{blocks}", "2"))
     launched(tracer, module)
     assert not tracer.faults()
-    tracer, module = stood_in(write, source.replace("{blocks}", "3"))
+    tracer, module = stood_in(write, BODIES["clustered"].replace("{blocks}", "3"))
     with pytest.raises(limits.LaunchLimitError, match="in clusters of 2 blocks: x must be a multiple of 2"):
         launched(tracer, module)
 
@@ -214,17 +204,7 @@ def test_what_the_host_copies_or_stores_is_written(write):
 
 
 def test_launches_run_at_once_and_host_arrays_come_back(write):
-    text = """
-        @cuda.jit
-        def kernel(c, v):
-            c[0, cuda.threadIdx.x] = v
-
-        def launch(a, b, c):
-            host = np.zeros((1, 32), np.float32)
-            kernel[1, 32](host, 2.0)
-            kernel[1, 32](c, host[0, 3])
-    """
-    tracer, module = stood_in(write, text)
+    tracer, module = stood_in(write, BODIES["host_array"])
     assert (launched(tracer, module) == 2).all()
     (report,) = tracer.reports()
     assert (report.launches, report.blocks, report.accesses) == (2, 2, [])
@@ -375,12 +355,8 @@ def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
 
 
 @pytest.fixture
-def call(capsys, monkeypatch, here):
-    def call(*words):
-        monkeypatch.setenv("COLUMNS", "150")
-        code = cli.main(words)
-        return (code, *capsys.readouterr())
-
+def call(call, monkeypatch, here):
+    monkeypatch.setenv("COLUMNS", "150")
     return call
 
 

@@ -1,13 +1,12 @@
 """Every fault of a wrong kernel is found, and none of a right one."""
 
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import mutants
 import numpy as np
 import pytest
 from sampling import some
-from small_kernels import HEAD, file_of, kinds, named, sections, traced
+from small_kernels import BODIES, HEAD, file_of, kinds, named, sections, traced
 
 from common.catalog import catalog, exercises, inputs, limits
 from common.catalog.problems import Conv2d, Gemm
@@ -40,15 +39,7 @@ def test_a_fault_names_line_thread_and_block():
     )
 
 
-ROUNDS = """
-tile = cuda.shared.array(64, float32)
-i = cuda.threadIdx.x
-for k in range(4):
-    tile[i] = k
-    {first}
-    c[i // 32, i % 32] += tile[63 - i]
-    {second}
-"""
+ROUNDS = BODIES["rounds"]
 
 
 @pytest.mark.parametrize(
@@ -111,22 +102,7 @@ def test_races_between_the_warps_of_a_block(kernel, monkeypatch, expected, body,
 
 
 def test_between_kernels_there_is_order(write):
-    body = """
-        @cuda.jit
-        def first(c):
-            c[0, cuda.threadIdx.x] = 1.0
-            c[1, cuda.threadIdx.x] = 0.0
-
-        @cuda.jit
-        def second(c):
-            cuda.atomic.add(c, (1, cuda.threadIdx.x), c[0, 31 - cuda.threadIdx.x])
-
-        def launch(a, b, c):
-            first[1, 32](c)
-            second[4, 32](c)
-            first[1, 32](c)
-    """
-    found = traced(write("gemm_own.py", HEAD + textwrap.dedent(body)), Gemm(M=4, N=32, K=8))
+    found = traced(write("gemm_own.py", HEAD + BODIES["in_order"]), Gemm(M=4, N=32, K=8))
     assert found.faults == []
 
 
@@ -212,21 +188,7 @@ def test_blocks_and_writers_run_in_the_order_that_is_asked_for(kernel, order, fi
     assert (values[0, 0], values[1, 0]) == (299 * first, 31 * first)
 
 
-PHASES = """
-i, g = cuda.threadIdx.x, cuda.blockIdx.x
-grid = cuda.cg.this_grid()
-{leave}
-if i == 0:
-    c[0, g] = 0.0
-cuda.syncthreads()
-cuda.atomic.add(c, (0, g), float32(i))
-{barrier}
-if cuda.grid(1) == 0:
-    total = float32(0.0)
-    for k in range(cuda.gridDim.x):
-        total += c[0, k]
-    c[1, 0] = total
-"""
+PHASES = BODIES["phases"]
 MISSED = "32 of the block's 32 threads do not reach this barrier of the whole grid, which others wait at"
 
 

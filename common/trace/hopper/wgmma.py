@@ -49,7 +49,7 @@ class Descriptor(NamedTuple):
 
     def wrong(self, groups: int, any_row: bool = False) -> str:
         """What no operand of so many groups of eight rows may have, in words; or nothing. ``any_row``: it may begin
-        in the middle of a group, as B along k was seen to do on an H200 and an H100; of others this is not known."""
+        in the middle of a group, as B of float16 or int8 along k was seen to do on an H200; others are not known."""
         if not self.swizzle:
             return "names no swizzle, and tiles have one"
         whole = 8 * self.swizzle
@@ -109,9 +109,9 @@ class Form(NamedTuple):
 HALF, INT32 = np.dtype(np.float16), np.dtype(np.int32)
 E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=codes.E4M3)
 F16 = Form("wgmma_f16", 16, HALF)
+S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
 _BOTH = (  # with A in tiles, or in registers
-    F16, Form("wgmma_f16_rows", 16, HALF, rows=True), Form("wgmma_tf32", 8, FLOAT32),
-    Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8)),
+    F16, S8, Form("wgmma_f16_rows", 16, HALF, rows=True), Form("wgmma_tf32", 8, FLOAT32),
 )  # fmt: skip
 _FORMS = (
     E4M3, Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16), Form("wgmma_sp_f16", 32, HALF, sparse=True), *_BOTH,
@@ -200,7 +200,7 @@ class Product:
         form, found = self.form, Descriptor.of(self._same(self.asked[side.lower()]))
         along_n, storage = side == "B" and form.rows, self.tiles.storage
         depth = form.depth // 2 if side == "A" and form.sparse else form.depth
-        text = found.wrong((depth if along_n else rows) // 8, side == "B" and form is F16)
+        text = found.wrong((depth if along_n else rows) // 8, side == "B" and form in (F16, S8))
         if text:
             self._fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             if not found.swizzle:

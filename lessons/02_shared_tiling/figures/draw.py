@@ -117,8 +117,7 @@ def unroll():
     left, below = 8.5, taps + 1.9
     grid(axes, left, 0, taps, columns, lambda _, gemm_n: SKY if gemm_n == column else "none", pixel)
     for gemm_k in range(taps):
-        tap = divmod(gemm_k, s_extent)
-        label(axes, left - 0.15, gemm_k + 0.5, f"tap {tap}", size=9, color=MUTED, ha="right")
+        label(axes, left - 0.15, gemm_k + 0.5, f"tap {divmod(gemm_k, s_extent)}", size=9, color=MUTED, ha="right")
     label(axes, left + columns / 2, -0.55, f"U: {taps} taps × {columns} output pixels", weight="bold")
     grid(axes, left - taps - 2.4, below, filters, taps, lambda k, _: ORANGE if k == 1 else "none", alpha=0.6)
     grid(axes, left, below, filters, columns, lambda k, j: VERMILION if (k, j) == (1, column) else "none")

@@ -20,9 +20,8 @@ SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 
 
 def _traced(name, shape, kept=0):
-    """The trace of a step's one block at a shape, with the first requests of each access."""
-    task = trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), kept=kept)
-    (found,) = trace.results([task])
+    """The trace of a step's first block at a shape, with the first requests of each access."""
+    (found,) = trace.results([trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), kept=kept)])
     return found.main
 
 
@@ -88,8 +87,7 @@ def ldmatrix():
                     box(axes, column + inside[1], row, 1, 1, face=VERMILION, line=0.5)
                     text = str(lane // SIDE * 2 + pair)
                     label(axes, column + inside[1] + 0.5, row + 0.5, text, size=8, color="white")
-        what = "ldmatrix4 of a_tile" if of_a else "ldmatrix4_transposed of b_tile"
-        titled(axes, what)
+        titled(axes, "ldmatrix4 of a_tile" if of_a else "ldmatrix4_transposed of b_tile")
         label(axes, SIDE, -0.6, "k runs right" if of_a else "n runs right", size=9, color=MUTED)
         label(
             axes, SIDE, 2 * SIDE + 1.0, f"red: what lane {CHOSEN} is given, by its place in the fragment", size=9,

@@ -14,20 +14,13 @@ SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 PIECES = 8  # of 16 bytes in a row of 128
 
 
-def _operands():
-    """The descriptors of the first tiles of hgemm_wgmma."""
-    a = layouts.encoded(0, 0, wgmma.EIGHT_ROWS)
-    return int(a), int(layouts.encoded(wgmma.BYTES * wgmma.A_SIZE, wgmma.BYTES * wgmma.PANEL, wgmma.EIGHT_ROWS))
-
-
 def swizzle():
     """A tile of A in the array and in shared memory, what its second wgmma reads, and the panels of a tile of B."""
     figure, (left, middle, right) = canvas.new_figure(9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
     rows, unit = 16, tiles.UNIT // wgmma.BYTES
     first = layouts.Descriptor(0, 0, layouts.ATOM, layouts.ROW)
     places = layouts.operand(rows, wgmma.ROW, wgmma.BYTES, first)[:, ::unit] // unit
-    a, b = _operands()
-    second = layouts.Descriptor.of(a + wgmma.A_STEP)
+    second = layouts.Descriptor.of(int(layouts.encoded(0, 0, wgmma.EIGHT_ROWS)) + wgmma.A_STEP)
     operand = layouts.operand(rows, wgmma.MMA_K, wgmma.BYTES, second)
     read = set(operand.ravel() // unit)
     for row in range(rows):
@@ -48,12 +41,13 @@ def swizzle():
         label(left, -0.9, row + 0.5, f"row {row}", size=8, color=MUTED)
     label(left, PIECES / 2, rows + 0.9, "a cell: 16 bytes, 8 values of k", size=8.5, color=MUTED)
     label(middle, PIECES / 2, rows + 0.9, "red: k = 16 to 31", size=8.5, color=MUTED)
-    _panels(right, b)
+    _panels(right)
     return figure
 
 
-def _panels(axes, b):
+def _panels(axes):
     """A tile of B in its panels: eight rows of k in each cell; red what its second wgmma reads."""
+    b = int(layouts.encoded(wgmma.BYTES * wgmma.A_SIZE, wgmma.BYTES * wgmma.PANEL, wgmma.EIGHT_ROWS))
     unit = layouts.ATOM // wgmma.BYTES
     operand = layouts.operand(wgmma.MMA_K, wgmma.BLOCK_N, wgmma.BYTES, layouts.Descriptor.of(b + wgmma.B_STEP))
     read = set(operand.ravel() // unit)

@@ -2,8 +2,9 @@
 
 A stage holds whole rows of x, their padding included. The next tap of a filter's row begins one pixel further: a
 descriptor may start at any row of a tile. What is computed at the end of such a row belongs to no output, and is left
-out. Two teams of one warpgroup take tiles in turn: one stores while the other multiplies. At most 64 filters, which
-stay in shared memory; steps of one pixel along w; two taps or more.
+out. Nor need rows of x come once for each row of taps: a stage may hold what all of them need, for the rows of a tile
+follow each other in one image. Two teams of one warpgroup take tiles in turn: one stores while the other multiplies.
+At most 64 filters, which stay in shared memory; steps of one pixel along w; two taps or more.
 """
 
 import importlib
@@ -20,13 +21,13 @@ from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 SHARED = 226 * 1024  # bytes of a block's shared memory, but for its barriers
-LEAST_STAGES, MOST_STAGES = 3, 8  # that filters must leave; that are of use
+LEAST_STAGES, MOST_STAGES = 3, 8  # that filters must leave, 2 where one holds all of a tile; that are of use
 TEAMS = 2  # of a warpgroup each
 THREADS = (TEAMS + 1) * 128
 FEW, MANY = 56, 224  # registers of a producer's thread and of a team's
 MMA_M, MOST_N = 64, 256  # what one instruction multiplies: filters, and pixels at most
 WARP_M = 16  # filters of a warp
-MOST_PAD = 8  # along w: the walk may go 15 pixels beyond a row, up to 7 of them to the next multiple of 8
+MOST_PAD = 8  # the walk may go 15 pixels beyond a row, up to 7 of them to the next multiple of 8
 MAPS = Maps()
 planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
 
@@ -36,15 +37,16 @@ def line_of(Q, S, DILATION):
     return multiple(Q + (S - 1) * DILATION, 8)
 
 
-def room(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
+def room(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
     """STAGES that shared memory holds beside RESIDENT tiles of filters and the results of all warps."""
-    loaded = LINES * line_of(Q, S, DILATION) + multiple((S - 1) * DILATION, 8)
+    loaded = (LINES + ROWS - 1) * line_of(Q, S, DILATION) + multiple((S - 1) * DILATION, 8)
     left = SHARED // kind.BYTES - RESIDENT * MMA_M * BLOCK_K - TEAMS * 4 * LINES * multiple(Q, 8) * WARP_M
     return min(MOST_STAGES, left // (loaded * BLOCK_K))
 
 
 def plan(kind, y_shape, filt_shape, geometry):
-    """LINES rows of y in a tile, and the shape; None where the kernel cannot compute it, or a team would be idle."""
+    """LINES rows of y in a tile, ROWS of taps that a stage serves, and the shape; None where the kernel cannot
+    compute it, or a team would be idle."""
     N, O, P, Q, K = y_shape
     _, T, R, S, C = filt_shape
     BLOCK_K = next(width for width in (kind.row // 4, kind.row // 2, kind.row) if width >= C or width == kind.row)
@@ -56,15 +58,17 @@ def plan(kind, y_shape, filt_shape, geometry):
     if K > MMA_M or S == 1 or geometry.stride_w > 1 or geometry.pad_w > MOST_PAD:
         return None
     whole = [n for n in range(MOST_N // line, 0, -1) if n * line % kind.columns == 0]
-    fitting = (n for n in whole if room(kind, n, **shape) >= LEAST_STAGES)
-    LINES = next(fitting, 0)
-    return {"LINES": LINES, **shape} if LINES and LINES * multiprocessors() < N * O * P else None
+    near = geometry.stride_h == geometry.dilation_h == 1 and geometry.pad_h <= MOST_PAD and C <= BLOCK_K
+    choices = [(n, rows) for n in whole for rows in ((R, 1) if near and P % n == 0 else (1,))]
+    least = {rows: LEAST_STAGES - (T == 1 and rows > 1) for rows in (R, 1)}
+    LINES, ROWS = next((each for each in choices if room(kind, *each, **shape) >= least[each[1]]), (0, 0))
+    return {"LINES": LINES, "ROWS": ROWS, **shape} if LINES and LINES * multiprocessors() < N * O * P else None
 
 
 def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
     """Build the function that asks for all tiles of ROWS filters, FILT_BYTES, to tiles[FIRST] and on.
 
-    They come in the order in which they are multiplied: of each part of the channels, S taps of a filter's row.
+    They come in the order in which they are multiplied: of each part of the channels, S taps that follow each other.
     """
 
     @inlined
@@ -83,14 +87,14 @@ def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
 
 
 @lru_cache
-def specialise(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
+def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
     """The kernel, its bytes of shared memory, and the pixels that a stage loads."""
     BYTES, MMA_K, value, all_tiles, wgmma, _, _, _, sum_type, _ = kind
     rounded = to_half if value is float16 else sum_type
-    STAGES = room(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT)
+    STAGES = room(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT)
     LINE, KEPT = line_of(Q, S, DILATION), multiple(Q, 8)  # pixels of a row that are computed, and that leave
     MMA_N = LINES * LINE
-    LOADED = MMA_N + (S - 1) * DILATION
+    LOADED = MMA_N + (ROWS - 1) * LINE + (S - 1) * DILATION
     X_SIZE, F_SIZE = multiple(LOADED, 8) * BLOCK_K, MMA_M * BLOCK_K  # values of a tile
     STAYING = STAGES * X_SIZE  # where filters lie
     LEAVING = multiple(STAYING + RESIDENT * F_SIZE, 8 * WARP_M)  # of results on their way: a whole swizzle pattern
@@ -99,11 +103,12 @@ def specialise(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     SHARED_BYTES = BYTES * (LEAVING + TEAMS * 4 * SLAB)
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
     K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4  # as descriptors count
-    X_TAP, F_TAP, X_STAGE = DILATION * BLOCK_K * BYTES >> 4, F_SIZE * BYTES >> 4, X_SIZE * BYTES >> 4
+    X_TAP, X_ROW, X_STAGE = (pixels * BLOCK_K * BYTES >> 4 for pixels in (DILATION, LINE, multiple(LOADED, 8)))
+    F_TAP = F_SIZE * BYTES >> 4
     ACC, QUADS = MMA_N // 2, MMA_N // 8
     PIECE = 16 // BYTES  # results that the swizzle moves together
     PIECES = WARP_M // PIECE  # in a row of a slab
-    stay = staying(STAYING, BYTES * RESIDENT * F_SIZE, MMA_M, BLOCK_K, S)
+    stay = staying(STAYING, BYTES * RESIDENT * F_SIZE, MMA_M, BLOCK_K, ROWS * S)
 
     @inlined
     @unroll
@@ -194,11 +199,12 @@ def specialise(kind, LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
 
                     # multiply: started here; the ones before have ended, and their stage may be filled again
                     x = x_at + uint64(stage * uint32(X_STAGE))
-                    f = f_at + uint64(uint32(step) * uint32(S * F_TAP))
+                    f = f_at + uint64(uint32(step) * uint32(ROWS * S * F_TAP))
                     hopper.wgmma_fence()
-                    for s in unrolled(S):
+                    for s in unrolled(ROWS * S):
                         for k in unrolled(K_STEPS):
-                            at_f, at_x = f + uint64(s * F_TAP + k * STEP), x + uint64(s * X_TAP + k * STEP)
+                            at_f = f + uint64(s * F_TAP + k * STEP)
+                            at_x = x + uint64(s // S * X_ROW + s % S * X_TAP + k * STEP)
                             wgmma(acc, 0, tiles, at_f, at_x, MMA_N)
                     hopper.wgmma_commit()
                     hopper.wgmma_wait(1)
@@ -236,10 +242,12 @@ def launch(x, filt, y, geometry, tile, kind):
     T, R, S, C = filt.shape[1:]
     kernel, shared_bytes, loaded = specialise(kind, **tile)
     lower, upper, strides, _ = planning.corners(geometry, x.shape, y.shape, (T, R, S))
+    upper[1] += tile["ROWS"] - 1
     upper[2] += line_of(Q, S, geometry.dilation_w) - Q  # whole rows
     x_map = MAPS.im2col(x, lower, upper, tile["BLOCK_K"], loaded, strides)
     filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (MMA_M, tile["BLOCK_K"]))
     y_map = MAPS.tiled(y.reshape(N * O * P * Q, K), (Q, WARP_M))
     tiles = ceil_div(N * O * P, tile["LINES"])
     blocks = ceil_div(tiles, ceil_div(tiles, multiprocessors()))  # no more than it takes to be done as early
-    kernel[blocks, THREADS, 0, shared_bytes](x_map, filt_map, y_map, N * O * P, (T, R, C), (O, P), geometry)
+    filters = T, R // tile["ROWS"], C
+    kernel[blocks, THREADS, 0, shared_bytes](x_map, filt_map, y_map, N * O * P, filters, (O, P), geometry)

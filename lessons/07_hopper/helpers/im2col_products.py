@@ -31,14 +31,10 @@ def products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
         for k in range(K_STEPS):
             ldmatrix4(frag, first + HELD * k, tiles, at ^ uint32(k * MMA_K))
 
-    @inlined
-    def swizzled(row, piece):
-        """Where piece `piece`, 16 bytes, of a row of a tile lies."""
-        return row * uint32(BLOCK_K) + (piece ^ row // uint32(8 // PIECES) % uint32(PIECES)) * uint32(PIECE)
-
     @pasted
     def lane_row(tiles, warpgroup, row, lane):
-        return swizzled(row + lane % uint32(16), lane // uint32(16))
+        own, piece = row + lane % uint32(16), lane // uint32(16)  # 16 bytes of it, swizzled
+        return own * uint32(BLOCK_K) + (piece ^ own // uint32(8 // PIECES) % uint32(PIECES)) * uint32(PIECE)
 
     @pasted
     def described(tiles, warpgroup, row, lane):

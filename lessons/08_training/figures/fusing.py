@@ -36,9 +36,7 @@ def measure(module, ways, problem, watch):
     def launch(to, epilogue, by=module.launch):
         return by(*bound.arguments(x, to), finish=epilogue)
 
-    def alone():
-        launch(y, None)
-
+    alone = partial(launch, y, None)
     made = ways(launch, y)
     for name, way in made.items():
         _require_same(name, way, problem)

@@ -7,9 +7,8 @@ multiplied, in float32, while it is in a register; then it is rounded once, ties
 """
 
 import importlib
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cuda, float32, int32, uint32
@@ -84,17 +83,12 @@ def leaving(BOXES):
     return leave
 
 
-class Quantised(NamedTuple):
-    """A `finish`: how a pair of sums is stored, what builds the function by which all leave, and what these read."""
-
-    store: Any
-    leaving: Any
-    operands: tuple
-
-
 def quantised(factors):
-    """The finish that multiplies each column of C by its factor, float32 on the GPU, and makes int8 of it."""
-    return Quantised(store_quantised, leaving, (factors,))
+    """The finish that multiplies each column of C by its factor, float32 on the GPU, and makes int8 of it.
+
+    `store` stores a pair of sums, `leaving` builds the function by which all leave; both read `operands`.
+    """
+    return SimpleNamespace(store=store_quantised, leaving=leaving, operands=(factors,))
 
 
 # --- the same in a kernel of its own, to be timed beside it ---
@@ -133,8 +127,7 @@ def ways(launch, y, seed=5):
     factors = cuda.to_device((np.random.default_rng(seed).uniform(0.5, 1.5, N) * scale).astype(np.float32))
     found = cuda.device_array((M, N), np.int8)
 
-    def fused():
-        launch(found, quantised(factors))
+    fused = partial(launch, found, quantised(factors))
 
     def separate():
         launch(y, None)
