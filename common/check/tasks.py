@@ -78,8 +78,7 @@ def check_task(task: messages.Check) -> StepResult:
         loading.let_go()
     own = heard.getvalue().splitlines()
     kernel, count = file.tracer.printed() if file.tracer else ([], 0)
-    said = (*own[:MOST_PRINTED], *kernel)[:MOST_PRINTED]
-    shown = tuple(line[:_LONGEST].encode(errors="backslashreplace").decode() for line in said)  # of any signs
+    shown = tuple(line[:_LONGEST] for line in (*own[:MOST_PRINTED], *kernel)[:MOST_PRINTED])
     return replace(result, printed=shown, prints=len(own) + count)
 
 
