@@ -3,7 +3,6 @@ of a file's text, or of what Python, Numba or the driver raised. Kinds, patterns
 
 import ast
 import difflib
-import functools
 import importlib
 import re
 import traceback
@@ -22,6 +21,10 @@ UNSOUND: dict[str, str] = _KINDS["unsound"]  # in the order in which they are to
 CAUSES = UNSOUND | _KINDS["causes"]
 ARRAYS = {name: f"np.{name} takes whole arrays, and a kernel takes none" for name in _KINDS["arrays"]["taken"]}
 ARRAYS |= {name: f"np.{name} makes an array, and a kernel makes none" for name in _KINDS["arrays"]["made"]}
+ERRORS: list[tuple[str, str, str]] = [  # kind, pattern and words; read now: one that fails may leave no file to open
+    (kind, pattern.replace("{arrays}", "|".join(ARRAYS)), words)
+    for kind, pattern, words in store.read_toml(Path(__file__).with_name("errors.toml"))["errors"]
+]
 _RACE_OF_ENGINES = (
     "who frees the tile: wgmma_wait() or tma_wait_read(), then an arrival at the mbarrier waited for here"
 )
@@ -207,19 +210,12 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
     message = re.sub(r"0x[0-9a-f]+", lambda found: str(int(found[0], 16)), f"{type(error).__name__}: {error}")
     at = getattr(error, "line", None) or raised_at(error, path)
-    for kind, pattern, words in _errors():
+    for kind, pattern, words in ERRORS:
         found = re.search(pattern, message, re.DOTALL)
         said = found and (_SAY[words](found, path) if words in _SAY else _Said(found.expand(words)))
         if said:
             return fault(kind, said.what, path, said.line or at or _usual_line(kind, path), said.look_at)
     return None
-
-
-@functools.cache
-def _errors() -> list[tuple[str, str, str]]:
-    """Kind, pattern and words of each error that is known."""
-    found = store.read_toml(Path(__file__).with_name("errors.toml"))["errors"]
-    return [(kind, pattern.replace("{arrays}", "|".join(ARRAYS)), words) for kind, pattern, words in found]
 
 
 def raised_at(error: BaseException, path: Path) -> int | None:

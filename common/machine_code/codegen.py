@@ -60,9 +60,9 @@ class Launch:
         return math.prod(self.block)
 
 
-def launches(module: ModuleType, problem: Problem, candidates: bool = False) -> list[Launch]:
-    """The kernels that ``prepare`` and ``launch`` would start for this problem, in order; then, of a step that picks
-    one by measuring, those of all ``candidates(problem)``, by ``bind(candidate, weights, problem)(x, y)``."""
+@contextmanager
+def recorded() -> Iterator[list[Launch]]:
+    """While open, launches are kept in the list that it gives, and not made; device arrays are host arrays."""
     import numba
     from numba import cuda, types
 
@@ -79,9 +79,16 @@ def launches(module: ModuleType, problem: Problem, candidates: bool = False) -> 
         called = launched.griddim, launched.blockdim, signature, shared, cluster
         seen.append(Launch(kernel.py_func.__name__, kernel, *called))
 
-    x, weight, y = host_arrays(problem)
     arrays = replaced(cuda, **capture.arrays(allocate))
     with capture.no_device(card=cuda.get_current_device), capture.launches(record), arrays:
+        yield seen
+
+
+def launches(module: ModuleType, problem: Problem, candidates: bool = False) -> list[Launch]:
+    """The kernels that ``prepare`` and ``launch`` would start for this problem, in order; then, of a step that picks
+    one by measuring, those of all ``candidates(problem)``, by ``bind(candidate, weights, problem)(x, y)``."""
+    x, weight, y = host_arrays(problem)
+    with recorded() as seen:
         BoundStep(module, problem).run(x, weight, y)
         if candidates and hasattr(module, "candidates") and hasattr(module, "bind"):
             for candidate in module.candidates(problem):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json as standard
 import os
 import pickle
 import re
@@ -22,9 +23,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from msgspec import json
+from msgspec import json, to_builtins
 from msgspec.structs import replace
 
 from common.catalog import catalog, device
@@ -138,11 +139,20 @@ def end_group(pid: int) -> None:
 
 def _speaker(send: Callable[[bytes], object]) -> Say:
     """Sends messages as JSON, one at a time, from any thread."""
-    encode, lock = json.Encoder(enc_hook=lambda number: number.item()).encode, threading.Lock()  # NumPy's, too
+
+    def plain(number: Any) -> Any:  # of NumPy's
+        return number.item()
+
+    lock, encode = threading.Lock(), json.Encoder(enc_hook=plain).encode
+    in_unicode = standard.JSONEncoder(ensure_ascii=False).encode  # a step file may change json
 
     def say(what: str | Result) -> None:
         with lock:
-            send(encode(what))
+            try:
+                said = encode(what)
+            except UnicodeEncodeError:  # a string that is no text, such as the name of a file in another encoding
+                said = in_unicode(to_builtins(what, enc_hook=plain)).encode(errors="replace")
+            send(said)
 
     return say
 

@@ -81,12 +81,12 @@ def test_the_collection_is_complete():
 
 
 def test_patterns_of_errors_have_a_kind_and_words():
-    for kind, pattern, words in faults._errors():
+    for kind, pattern, words in faults.ERRORS:
         assert kind in faults.LOOK_AT
         groups = max(map(int, re.findall(r"\\(\d)", words)), default=0)
         assert re.compile(pattern).groups >= groups
         assert words in faults._SAY or "()" not in words
-    assert {*faults._SAY} <= {words for *_, words in faults._errors()}
+    assert {*faults._SAY} <= {words for *_, words in faults.ERRORS}
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def compiled(step, launch, name, told):
     text = codegen.ptx(launch, [target])[target]
     limits.require_shared(codegen.shared_arrays(text), launch.dynamic_shared_bytes, name)
     if not told:
-        code = codegen.machine_code(launch, target, text, disassembled=False)
+        code, _ = codegen.machine_code(launch, target, text, disassembled=False)
         limits.require_registers(launch.block, code.registers)
 
 

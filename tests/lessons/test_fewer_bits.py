@@ -139,7 +139,8 @@ def test_products_of_a_stage_are_started_together(step):
     module = catalog.load(catalog.find(step).path, problem.ladder)
     launch = next(one for one in codegen.launches(module, problem) if one.name != "transpose")
     text = codegen.ptx(launch, ["9.0a"])["9.0a"]
-    code = codegen.machine_code(launch, "9.0a", text).listing.instructions
+    _, listing = codegen.machine_code(launch, "9.0a", text)
+    code = listing.instructions
     seen = ("G" if "GMMA" in one.name else "W" for one in code if "GMMA" in one.name or "WARPGROUP" in one.name)
     assert "GGGG" in "".join(seen)
 

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from msgspec import json
 
 from common.catalog import device
 from common.run import child
+from common.run.messages import Result
 
 LIMIT = 6.0
 
@@ -87,3 +89,9 @@ def test_blocks_that_are_done_one_after_the_other_are_no_endless_loop(after):
     result, at = after("kernel", signs=True, within=10.0)
     assert (result.status, result.late) == ("unjudged", True)
     assert at == pytest.approx(10.0, abs=1.0)
+
+
+def test_what_is_no_text_is_said_all_the_same():
+    sent = []
+    child._speaker(sent.append)(Result(status="crashed", message="caf\udce9"))  # as a file's name may hold
+    assert json.decode(*sent, type=Result).message == "caf?"
