@@ -264,7 +264,7 @@ def shipped():
 OFF = {
     "gemm_shared_tile", "gemm_tf32x3", "conv2d_shared_tile", "multiply_columns", "conv2d_one_channel",
     "conv2d_one_channel_pairs", "conv3d_direct_tiled", "conv3d_implicit_gemm", "hconv3d_im2col", "hgemm_wgmma",
-    "hgemm_tma", "hgemm_specialised", "hgemm_register_operand", "hconv3d_mma", "dgrad_implicit_gemm",
+    "hgemm_tma", "hgemm_specialised", "hgemm_register_operand", "igemm_wgmma", "hconv3d_mma", "dgrad_implicit_gemm",
     "wgrad_implicit_gemm", "wgrad_minimal_filtering", "wgrad_stream_k", "gemm_naive_float64",
 }  # fmt: skip
 
