@@ -180,6 +180,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS, card: Callable[[], Any] | 
 
     def configured(self: Any, given: Any) -> Any:
         grid, block, shared = limits.require_configuration(self.py_func.__name__, given)
+        hash(given)  # as Numba's memory of configurations does, which takes no list
         # not through ``configure``, which would keep it for launches on a GPU
         return dispatcher._LaunchConfiguration(self, grid, block, 0, shared)
 
