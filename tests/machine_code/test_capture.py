@@ -163,14 +163,23 @@ def test_launches_opt_in_to_what_they_take_and_are_refused_beyond_it(on_gpu):
     assert on_gpu((3, 1, 1), block) == ([], [{"grid": (3, 1, 1), "block": block}])
     told, taken = on_gpu((4, 1, 1), block, 100_000, cluster=2)
     on_gpu((8, 1, 1), block, cluster=4)
+    for shared in (
+        limits.MAX_SHARED - 16,
+        limits.MAX_SHARED - 15,
+    ):  # 16 are static: what any has, and more
+        on_gpu((1, 1, 1), block, shared)
+    large = [value for name, value in told if name == "MAX_DYNAMIC_SHARED_SIZE_BYTES"]
+    assert large == [100_000, limits.MAX_SHARED - 15]
     assert told[:2] == [("MAX_DYNAMIC_SHARED_SIZE_BYTES", 100_000), ("REQUIRED_CLUSTER_WIDTH", 2)]
     assert taken[1]["grid"] == (4, 1, 1)
     assert (taken[2]["grid"], taken[2]["cluster"]) == ((2, 1, 1), (4, 1, 1))  # as the driver would not hear of it
     for given, said in (
         (((1, 1, 1), (2048, 1, 1)), "2048 threads"), (((1, 1, 1), block, 300_000), "at most 232448 on"),
-        (((3, 1, 1), block, 0, 2), "must be a multiple of 2"),
+        (((3, 1, 1), block, 0, 2), "must be a multiple of 2"), (((16, 1, 1), block, 0, 16), "must be of 1 to 8"),
         (((1, 1, 1), (1024, 1, 1), 0, 1, ("too many registers",)), "255 registers for each of 1024 threads"),
     ):  # fmt: skip
         with pytest.raises(limits.LaunchLimitError, match=said):
             on_gpu(*given)
-    assert len(taken) == 3
+    assert len(taken) == 5
+    with pytest.raises(limits.LaunchLimitError, match=r"8\.9 has no clusters"):
+        limits.require_cluster((6, 1, 1), 2, "8.9")

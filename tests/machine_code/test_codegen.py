@@ -168,34 +168,6 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     assert (card.architecture, card.dynamic_shared_bytes) == ("9.0a", 100_000)
 
 
-@some_days(1)
-def test_kernels_that_declare_clusters_are_launched_in_clusters():
-    found = json.loads(python("-c", TEXTS["clusters"], env=device.environment(False)).stdout)
-
-    def launch(grid, shared, **cluster):
-        return {"grid": grid, "block": [32, 1, 1], "shmem_size": shared, **cluster}
-
-    numba = {"is_cooperative": False}
-    pairs = [["REQUIRED_CLUSTER_WIDTH", 2], ["REQUIRED_CLUSTER_HEIGHT", 1], ["REQUIRED_CLUSTER_DEPTH", 1]]
-    fours = [["REQUIRED_CLUSTER_WIDTH", 4], *pairs[1:]]
-    large = ["MAX_DYNAMIC_SHARED_SIZE_BYTES", 200_000]
-    assert found == {
-        "none": [[], launch([3, 1, 1], 0, **numba)],
-        "plain": [[], launch([3, 1, 1], 0, **numba)],
-        "pairs": [pairs, launch([6, 1, 1], 0, **numba)],
-        "large": [[large, *fours], launch([8, 2, 1], 200_000, **numba)],
-        # there the grid is counted in clusters
-        "at the launch": [[large], launch([3, 2, 1], 200_000, cluster=[2, 1, 1], **numba)],
-        "odd": "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2",
-        "sixteen": "a cluster of 16 blocks: must be of 1 to 8",
-        "48 KiB": [[], launch([1, 1, 1], 49152, **numba)],
-        "more": [[["MAX_DYNAMIC_SHARED_SIZE_BYTES", 49153]], launch([1, 1, 1], 49153, **numba)],
-        "too much": "the launch asks for 102400 bytes of dynamic shared memory: "
-        "a block has at most 101376 on compute capability 8.6",
-        "old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
-    }
-
-
 # --- kept kernels ---
 
 
