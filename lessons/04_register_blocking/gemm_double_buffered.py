@@ -78,7 +78,8 @@ def gemm_double_buffered(a, b, c, wide):
 
     # locate: of each 4 * LANES_M rows (4 * LANES_N columns) of a warp's tile a thread has 4. Lanes l and l^1 read
     # the same piece of b_tile, l and l^2 of a_tile: such pairs let a 128-bit shared load serve half a warp
-    warp, lane = uint32(cuda.threadIdx.x) // 32, uint32(cuda.threadIdx.x) % 32
+    thread = uint32(cuda.threadIdx.x)
+    warp, lane = thread // 32, thread % 32
     thread_m = warp // WARPS_N * WARP_M + (lane // 16 * 2 + lane % 2) * VECTOR
     thread_n = warp % WARPS_N * WARP_N + lane // 2 % LANES_N * VECTOR
     m0 = cuda.blockIdx.y * BLOCK_M

@@ -85,8 +85,7 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
     def wgrad_implicit_gemm(x, dy, table, dfilt, taps, geometry, tiles_k):
         tiles = shared_array(BOTH)
         here = cuda.local.array(HERE, uint32)
-        a_frag = cuda.local.array(A_FRAG, float32)
-        b_frag = cuda.local.array(B_FRAG, float32)
+        a_frag, b_frag = cuda.local.array(A_FRAG, float32), cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
         _, _, H, W, C = x.shape
         N, O, P, Q, K = dy.shape

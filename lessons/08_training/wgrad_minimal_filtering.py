@@ -21,6 +21,7 @@ from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, fetch4_or_zero, shared_array
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -55,26 +56,27 @@ def copies(THREADS, BLOCK_M, BLOCK_N):
         # beyond the last column, products are not stored: any column will do
         a_column = min(uint32(m0 + thread % A_COLUMNS * VECTOR), uint32(GEMM_M - VECTOR))
         b_column = min(uint32(n0 + thread % B_COLUMNS * VECTOR), uint32(GEMM_N - VECTOR))
-        here[NEXT + A_FROM] = uint32((first + thread // A_COLUMNS) * GEMM_M + a_column)
-        here[NEXT + B_FROM] = uint32((first + thread // B_COLUMNS) * GEMM_N + b_column)
+        here[NEXT + A_FROM] = (first + thread // A_COLUMNS) * GEMM_M + a_column
+        here[NEXT + B_FROM] = (first + thread // B_COLUMNS) * GEMM_N + b_column
 
     @inlined
+    @narrow
     @unroll
     def ask(source, here, tiles, start):
         """The next pair of tiles, on its way without waiting."""
         xs, dys = source
         GEMM_M, GEMM_N = uint32(dys.shape[2]), uint32(xs.shape[2])
-        thread = uint32(cuda.threadIdx.x)
+        thread = int64(cuda.threadIdx.x)
         if here[LEFT] == 0:
             here[A_FROM], here[B_FROM] = here[NEXT + A_FROM], here[NEXT + B_FROM]
         else:
             here[A_FROM], here[B_FROM] = here[A_FROM] + BLOCK_K * GEMM_M, here[B_FROM] + BLOCK_K * GEMM_N
-        here[LEFT] -= uint32(1)
+        here[LEFT] -= 1
         for turn in unrolled(A_TURNS):
-            at = uint32(here[A_FROM] + turn * A_ROWS * GEMM_M)
+            at = here[A_FROM] + turn * A_ROWS * GEMM_M
             fetch4_or_zero(tiles, start + (turn * THREADS + thread) * VECTOR, dys, at, True)
         for turn in unrolled(B_TURNS):
-            at = uint32(here[B_FROM] + turn * B_ROWS * GEMM_N)
+            at = here[B_FROM] + turn * B_ROWS * GEMM_N
             fetch4_or_zero(tiles, start + A_SIZE + (turn * THREADS + thread) * VECTOR, xs, at, True)
 
     return begin_at, ask
@@ -109,11 +111,11 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         # stage: the first pair of tiles; after the last comes the first again
         source = xs, dys
         begin_at(here, first, m0, n0, source)
-        here[LEFT] = uint32(0)
+        here[LEFT] = 0
         begin(source, here, tiles, a_frag, b_frag)
 
         # multiply
-        here[LEFT] = uint32(part // BLOCK_K - 1)
+        here[LEFT] = part // BLOCK_K - 1
         multiply(part // BLOCK_K, int64(0), source, here, tiles, a_frag, b_frag, acc)
 
         # store: the sums of a product, of one part

@@ -63,7 +63,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
         # stage: the first pair of tiles
         start = int64(0)
-        here[LEFT] = uint32(0)
+        here[LEFT] = 0
         begin(source, here, tiles, a_frag, b_frag)
 
         while pairs > 0:
@@ -73,7 +73,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
             _, first, m0, n0, pairs_behind = segment_of(work, block, turn)
 
             # multiply: all pairs of the segment; beside the last travels the first of the next
-            here[LEFT] = uint32(pairs - 1)
+            here[LEFT] = pairs - 1
             start = multiply(int64(pairs), start, source, here, tiles, a_frag, b_frag, acc)
 
             # store: the sums of the segment, a whole tile

@@ -16,6 +16,7 @@ from numba.types import float16
 from lessons.toolkit.grid import SUM_THREADS
 from lessons.toolkit.memory import HALVES, aligned, load2_halves, load4, load8, store2_rounded
 from lessons.toolkit.mma import positive, to_half
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 PER_FILTER = "one float32 per filter"
@@ -181,16 +182,16 @@ def reader(AT, WIDTH, how):
     @inlined
     def singly(held, operands, m, n, last_n):
         for v in range(WIDTH):
-            held[v] = float32(operands[AT][m, min(uint32(n + uint32(v)), last_n)])
+            held[v] = float32(operands[AT][m, min(uint32(n + v), last_n)])
 
     @inlined
     def float32s(held, operands, m, n, last_n):
-        load4(held, 0, operands[AT], m * int64(operands[AT].shape[1]) + n)
+        load4(held, 0, operands[AT], m * operands[AT].shape[1] + n)
 
     @inlined
     def halves(held, operands, m, n, last_n):
         half = cuda.local.array(HALF, float16)
-        at = m * int64(operands[AT].shape[1]) + n
+        at = m * operands[AT].shape[1] + n
         if WIDTH == HALVES:
             load8(half, 0, operands[AT], at)
         else:
@@ -215,24 +216,23 @@ def over_sums(apply, read, WHOLE, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TOG
     LAST = WIDTH if WHOLE else 1
 
     @inlined
+    @narrow
     def finish_row(acc, at, m, n, last_n, operands):
         held = cuda.local.array(WIDTH, float32)
         for group in range(GROUPS):
-            first = min(uint32(n + uint32(group * GROUP_STEP)), last_n)  # beyond: sums that are not stored
+            first = min(n + group * GROUP_STEP, last_n)  # beyond: sums that are not stored
             read(held, operands, m, first, last_n)
             for v in range(WIDTH):
-                column = uint32(first + uint32(v)) if WHOLE else min(uint32(first + uint32(v)), last_n)
+                column = first + v if WHOLE else min(first + v, last_n)
                 acc[at + group * GROUP + v] = apply(acc[at + group * GROUP + v], m, column, operands, held[v])
 
     @inlined
     @unroll
     def finish(acc, m, n, GEMM_M, GEMM_N, operands):
+        n, last_m, last_n = uint32(n), uint32(GEMM_M - 1), uint32(GEMM_N - LAST)
         for row in unrolled(ROWS):
-            finish_row(
-                acc, int64(row // TOGETHER * ROW + row % TOGETHER * WIDTH),
-                min(uint32(m + uint32(row * ROW_STEP)), uint32(GEMM_M - 1)), uint32(n), uint32(GEMM_N - LAST),
-                operands,
-            )  # fmt: skip
+            at = int64(row // TOGETHER * ROW + row % TOGETHER * WIDTH)
+            finish_row(acc, at, min(uint32(m + row * ROW_STEP), last_m), n, last_n, operands)
 
     return finish
 

@@ -13,6 +13,7 @@ from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit.grid import add_up
 from lessons.toolkit.memory import load2, shared_array, store2
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 epilogues = import_module("lessons.08_training.helpers.epilogues")
@@ -124,14 +125,10 @@ def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TO
     SETS, SHARE = max(2, (WARPS - 1) * BLOCK_N * 2), 1 / ROWS
 
     @inlined
+    @narrow
     def place(c):
         """How far the thread's column c lies from its first."""
-        return c // uint32(WIDTH) * uint32(GROUP_STEP) + c % uint32(WIDTH)
-
-    @inlined
-    def count_rows(row, left):
-        """The rows of y that a thread has whose first one is `row` of a tile with `left` of them."""
-        return min(max(int64(left) - row + (ROW_STEP - 1), 0) // ROW_STEP, ROWS)
+        return c // WIDTH * GROUP_STEP + c % WIDTH
 
     @inlined
     @unroll
@@ -162,6 +159,7 @@ def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TO
         squares[c] = m2 + cuda.shfl_xor_sync(0xFFFFFFFF, given_m2, bit) + off * off * weight
 
     @inlined
+    @narrow
     @unroll
     def finish(acc, m, n, GEMM_M, GEMM_N, operands):
         sets = shared_array(SETS)
@@ -169,14 +167,14 @@ def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TO
         shares, weights = cuda.local.array(STEPS, float32), cuda.local.array(STEPS, float32)
         pair, held = cuda.local.array(2, float32), cuda.local.array(HELD, float32)
         partials = operands[0]
-        block, row, column = uint32(m) // uint32(BLOCK_M), uint32(m) % uint32(BLOCK_M), uint32(n % BLOCK_N)
-        warp, lane = row // uint32(SPAN), uint32(cuda.laneid)
-        left = min(uint32(uint32(GEMM_M) - block * uint32(BLOCK_M)), uint32(BLOCK_M))
+        block, row, column = uint32(m) // BLOCK_M, uint32(m) % BLOCK_M, uint32(n) % BLOCK_N
+        warp, first_n, left = row // SPAN, uint32(n) - column, min(uint32(GEMM_M) - block * BLOCK_M, BLOCK_M)
         share = float32(SHARE)
         for step in range(STEPS):
             shares[step], weights[step] = float32(0.5), float32(ROWS << step) * float32(0.5)
         if left < BLOCK_M:
-            rows = count_rows(warp * uint32(SPAN) + row % uint32(ROW_STEP), left)
+            after = int64(left) - warp * SPAN - row % ROW_STEP  # rows of y from the thread's first on
+            rows = min((max(after, 0) + (ROW_STEP - 1)) // ROW_STEP, ROWS)
             count, share = float32(rows), float32(1.0) / float32(max(rows, 1))
             for c in unrolled(COLUMNS):
                 repeat_first(acc, int64(c // WIDTH * GROUP + c % WIDTH), rows)
@@ -188,33 +186,31 @@ def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TO
         for c in unrolled(COLUMNS):
             describe(means, squares, int64(c), acc, int64(c // WIDTH * GROUP + c % WIDTH), share)
 
-        kept = uint32(0)  # the first column that the lane keeps
+        kept = 0  # the first column that the lane keeps
         for step in unrolled(STEPS):
-            upper = lane & uint32(BITS[step]) != 0
+            upper = cuda.laneid & BITS[step] != 0
             for c in unrolled(COLUMNS >> (step + 1)):
-                exchange(
-                    means, squares, int64(c), int64(c + (COLUMNS >> (step + 1))), upper, BITS[step], shares[step],
-                    weights[step],
-                )  # fmt: skip
-            kept += uint32(COLUMNS >> (step + 1)) if upper else uint32(0)
+                higher = int64(c + (COLUMNS >> (step + 1)))
+                exchange(means, squares, int64(c), higher, upper, BITS[step], shares[step], weights[step])
+            kept += COLUMNS >> (step + 1) if upper else 0
 
         if warp > 0:
             for k in unrolled(KEPT):
-                at = column + place(uint32(kept + uint32(k)))
+                at = column + place(kept + k)
                 pair[0], pair[1] = means[k], squares[k]
-                store2(sets, 2 * ((warp - uint32(1)) * uint32(BLOCK_N) + at), pair, 0)
+                store2(sets, 2 * ((warp - 1) * BLOCK_N + at), pair, 0)
         cuda.syncthreads()
         if warp == 0:
             for k in unrolled(KEPT):
-                at = column + place(uint32(kept + uint32(k)))
-                begin(held, float32(min(left, uint32(SPAN))), means[k], squares[k])
+                at = column + place(kept + k)
+                begin(held, float32(min(left, SPAN)), means[k], squares[k])
                 for other in range(1, WARPS):
                     load2(pair, 0, sets, 2 * ((other - 1) * BLOCK_N + at))
                     add(held, float32(min(max(int64(left) - other * SPAN, 0), SPAN)), pair[0], pair[1])
                 end(held)
                 pair[0], pair[1] = held[SHIFT], held[M2]
-                if int64(n) - column + at < GEMM_N:
-                    store2(partials, 2 * (int64(block) * GEMM_N + int64(n) - column + at), pair, 0)
+                if first_n + at < GEMM_N:
+                    store2(partials, 2 * (int64(block) * GEMM_N + first_n + at), pair, 0)
 
     return finish
 
@@ -223,37 +219,39 @@ def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TO
 
 
 @inlined
+@narrow
 def join(held, counts, means, squares, first, step, number):
     """Merge `number` sets, every `step`-th one from the first on."""
     begin(held, counts[first], means[first], squares[first])
     for i in range(1, number):
-        at = uint32(first + uint32(i * step))
+        at = first + i * step
         add(held, counts[at], means[at], squares[at])
     end(held)
 
 
 @cuda.jit
+@narrow
 def merge_partials(partials, rows, height, last, moments):
     """moments of the first `rows` rows of partials, of `height` rows of y each, but the last of `last`."""
     counts, means = cuda.shared.array(MERGING, float32), cuda.shared.array(MERGING, float32)
     squares = cuda.shared.array(MERGING, float32)
     held, read = cuda.local.array(HELD, float32), cuda.local.array(READ, float32)
-    thread, K = uint32(cuda.threadIdx.x), uint32(moments.shape[1])
-    n = uint32(cuda.blockIdx.x * uint32(MERGED) + thread % uint32(MERGED))
-    column, lane, end_row = min(n, uint32(K - 1)), thread // uint32(MERGED), uint32(rows - 1)
-    begin(held, float32(0.0), partials[uint32(2) * (min(lane, end_row) * K + column)], float32(0.0))
+    thread, K = cuda.threadIdx.x, uint32(moments.shape[1])
+    n = cuda.blockIdx.x * MERGED + thread % MERGED
+    column, lane, end_row = min(n, K - 1), thread // MERGED, rows - 1
+    begin(held, float32(0.0), partials[2 * (min(lane, end_row) * K + column)], float32(0.0))
     for first in range(lane, rows, LANES * AT_ONCE):
         for i in range(AT_ONCE):
-            row = min(uint32(first + uint32(i * LANES)), end_row)
-            load2(read, 2 * i, partials, uint32(2) * (row * K + column))
+            row = min(first + i * LANES, end_row)
+            load2(read, 2 * i, partials, 2 * (int64(row) * K + column))
         for i in range(AT_ONCE):
-            row = uint32(first + uint32(i * LANES))
+            row = first + i * LANES
             if row <= end_row:
                 add(held, last if row == end_row else height, read[2 * i], read[2 * i + 1])
     end(held)
     counts[thread], means[thread], squares[thread] = held[COUNT], held[SHIFT], held[M2]
     cuda.syncthreads()
-    at = thread // uint32(MERGED) * uint32(JOINED * MERGED) + thread % uint32(MERGED)
+    at = thread // MERGED * (JOINED * MERGED) + thread % MERGED
     if thread < MERGING // JOINED:
         join(held, counts, means, squares, at, MERGED, JOINED)
         counts[at], means[at], squares[at] = held[COUNT], held[SHIFT], held[M2]  # nobody else has read these
