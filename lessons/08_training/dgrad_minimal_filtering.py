@@ -118,8 +118,8 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     filters_at, copied = int64(block_n) * filters.shape[1] * B_STRIDE + thread * VECTOR, A_SIZE + thread * VECTOR
 
     # stage: the first pair of tiles
-    source = dy, filters, window, at, inside, k, to, partner, sign, filters_at, copied
-    here[0] = 0
+    source = dy, filters, window, at, uint32(inside), k, to, partner, sign, filters_at, copied
+    here[0] = uint32(0)
     begin(source, here, tiles, a_frag, b_frag)
 
     # multiply: for each filter the four products of the warp's row

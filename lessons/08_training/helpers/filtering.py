@@ -133,7 +133,7 @@ def asking(BLOCK_K, B_STRIDE, THREADS):
             piece = turn * THREADS * VECTOR
             copy4_async(tiles, start + copied + piece, filters, filters_at + gemm_k * B_STRIDE + piece)
         if gemm_k + BLOCK_K < K:
-            here[0] = gemm_k + BLOCK_K
+            here[0] = uint32(gemm_k + BLOCK_K)
 
     return ask
 
