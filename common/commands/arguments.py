@@ -126,7 +126,8 @@ def pairs(
     """Each step with each preset it is to be timed on; experiments only with their ladder's default. Raises
     ValueError if the preset is unknown, or does not fit a step that was ``named``."""
     if preset is not None:
-        fitting = [step for step in steps if step.ladder == problems.preset(preset).ladder]
+        known = problems.PRESETS.get(preset)
+        fitting = [step for step in steps if known and known.ladder == step.ladder]
         if not fitting or (named and fitting != steps):
             other = next(step for step in steps if step not in fitting)
             problems.preset(preset, other.ladder)  # raises, naming the presets that fit
