@@ -47,6 +47,14 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
     assert [(fault.kind, fault.line) for fault in result.faults][:1] == [("raises", line)]
 
 
+def test_what_a_trace_saw_nobody_write_takes_one_more_launch(write):
+    counted = "\n\n_launch = launch\n\n\ndef launch(a, b, c):\n    print('launched')\n    _launch(a, b, c)\n"
+    path = write("gemm_unwritten.py", kernels.gemm("if m != 3:\n            c[m, n] = acc") + counted)
+    ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
+    assert [finding.kind for finding in result.findings] == ["unwritten"]
+    assert result.prints == 2
+
+
 @pytest.mark.parametrize("ladder", ["gemm", "dgrad"])
 def test_processes_share_the_traces_and_two_that_follow_each_other_stay_together(ladder):
     cases = plan.cases(ladder, False, 3)
