@@ -197,6 +197,7 @@ def test_a_broken_file_is_named_with_its_line(call, write):
     code, out, err = call("check", "gemm_naive", "--file", str(broken), *TINY)
     assert code == UNUSABLE
     assert "mine.py:2: syntax error" in out + err
+    assert "compiled for" not in out + err
 
 
 def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):

@@ -10,7 +10,6 @@ What a lesson says of its steps for the harness to go by stands in its ``lesson.
 
 import ast
 import contextlib
-import difflib
 import importlib.util
 import inspect
 import re
@@ -24,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 
 from common.catalog import reference, store
-from common.catalog.problems import DEFAULT_PRESET, FLOAT32, LADDERS, Problem, timed_presets
+from common.catalog.problems import DEFAULT_PRESET, FLOAT32, LADDERS, Problem, nearest, timed_presets
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
@@ -106,9 +105,7 @@ def everything(root: Path = LESSONS) -> list[Step]:
 
 def unknown(name: str, known: Iterable[str]) -> CatalogError:
     """What says that no step, or file, is called ``name``, and which of the ``known`` ones are nearest to it."""
-    near = ", ".join(difflib.get_close_matches(name, known, 3))
-    nearest = f"the nearest are {near}; " if near else ""
-    return CatalogError(f"step {name!r} is unknown: {nearest}python -m common list names all steps")
+    return CatalogError(f"step {name!r} is unknown: {nearest(name, known)}python -m common list names all steps")
 
 
 def find(name: str, root: Path = LESSONS) -> Step:

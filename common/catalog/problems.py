@@ -5,6 +5,7 @@ output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilat
 letters.
 """
 
+import difflib
 import math
 import re
 from collections import namedtuple
@@ -261,15 +262,20 @@ EXERCISED: dict[str, tuple[str, ...]] = {ladder: tuple(_told("exercises", ladder
 CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What a message says of the ``known`` names that are nearest to an unknown one, if any are."""
+    near = ", ".join(difflib.get_close_matches(name, known, 3))
+    return f"the nearest are {near}; " if near else ""
+
+
 def preset(name: str, ladder: str | None = None) -> Problem:
     """The preset called ``name``; raises ValueError if it is unknown or belongs to another ladder."""
-    if name not in PRESETS:
-        raise ValueError(f"problem {name!r} is unknown: presets are {', '.join(PRESETS)}")
-    problem = PRESETS[name]
-    if ladder not in (None, problem.ladder):
-        fitting = ", ".join(one for one, other in PRESETS.items() if other.ladder == ladder)
-        raise ValueError(f"problem {name!r} is a {problem.ladder} problem: {ladder} presets are {fitting}")
-    return problem
+    problem = PRESETS.get(name)
+    if problem and ladder in (None, problem.ladder):
+        return problem
+    said = f"is a {problem.ladder} problem: " if problem else f"is unknown: {nearest(name, PRESETS)}"
+    fitting = [one for one, other in PRESETS.items() if ladder == other.ladder] or DEFAULT_PRESET.values()
+    raise ValueError(f"problem {name!r} {said}{ladder or 'usual'} presets are {', '.join(fitting)}")
 
 
 def timed_presets(ladder: str, layers: bool = False) -> list[str]:

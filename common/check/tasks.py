@@ -101,7 +101,7 @@ def _checked(task: messages.Check, file: _Loaded) -> StepResult:
             return StepResult(status="crashed", engine="traced", message=fault.what, faults=[fault])
         return StepResult(status="unjudged", engine="traced", message=str(error))
     again = file.before and not verdict.right and not found and task.depth != "large"
-    if again and _verdict(task, _load(task), problem).right:  # in a module of its own
+    if again and _verdict(replace(task, repeats=0), _load(task), problem).right:  # in a module of its own
         said = f"right when it is the first shape; here {file.before} came before it, and something is kept"
         verdict.findings = [Finding("stale", f"{said} between launches: {verdict.findings[0].message}")]
     file.before = problem if verdict.right else None

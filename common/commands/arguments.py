@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from common.catalog import catalog, device, exercises, problems
+from common.catalog import catalog, device, exercises, problems, store
 from common.catalog.catalog import Step
 from common.check import run
 from common.commands import console
@@ -14,40 +14,10 @@ from common.records.records import Record
 Parser = argparse.ArgumentParser
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
 
-# What several commands, or one, may be given; a positional one may be left out where a command adds "?" to its name.
+_TYPES = {"Path": Path, "int": int, "float": float}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "steps": {"nargs": "*", "metavar": "STEP", "help": "steps or exercises (check, time, bench: default all)"},
-    "step": {"metavar": "STEP", "help": "a step, experiment or exercise"},
-    "version": {"metavar": "N|HASH", "help": "as `history STEP` lists it (default: the last that differs)"},
-    "lesson": {"metavar": "LESSON|STEP", "help": "a lesson such as 03: its steps; or a step, helper or exercise"},
-    "old": {"metavar": "FROM", "help": "step or experiment; without TO, compared with what it grew from"},
-    "new": {"metavar": "TO", "help": "step or experiment"},
-    "targets": {"nargs": "*", "metavar": "TARGET", "help": "lesson, exercise, file or folder (default: all)"},
-    "exercise": {"metavar": "NUMBER", "help": "such as 02.3"},
-    "script": {"type": Path, "metavar": "SCRIPT.py", "help": "the program; its own arguments follow"},
-    "--file": {"type": Path, "metavar": "PATH", "help": "use this file in place of the one STEP"},
-    "--json": {"action": "store_true", "help": "print JSON to standard output"},
-    "--sim": {"action": "store_true", "help": "behave as if there were no GPU"},
-    "--fresh": {"action": "store_true", "help": "do all of it anew, changed or not"},
-    "--record": {"action": "store_true", "help": "write what is shipped, in results/ (for maintainers)"},
-    "--watch": {"action": "store_true", "help": "run again whenever a file is saved, until Ctrl-C"},
-    "--problem": {"metavar": "PRESET", "help": "preset (default: the ladder's, or the one that shows the idea)"},
-    "--shape": {"metavar": '"M=2 N=3 ..."', "help": "at this shape only"},
-    "--seed": {"type": int, "metavar": "N", "help": "seed of the shapes that are drawn at random"},
-    "--full": {"action": "store_true", "help": "check at hundreds of shapes, with every pair of conditions"},
-    "--part": {"action": "append", "metavar": "PART", "help": "rows (default), counters, accuracy and others"},
-    "--values": {"metavar": '"NAME=1,2 ..."', "help": "sweep these constants only; the others stay as shipped"},
-    "--cc": {"metavar": "X.Y", "help": "compute capability (default: this GPU's, else 9.0)"},
-    "--ptx": {"action": "store_const", "const": "ptx", "dest": "show", "help": "print the PTX"},
-    "--sass": {"action": "store_const", "const": "sass", "dest": "show", "help": "print all machine code"},
-    "--compiler": {"choices": ["mlir"], "help": "show beside it the code of numba-cuda's successor, if installed"},
-    "--block": {"metavar": "X,Y,Z", "help": "the block to trace (default: one in the middle)"},
-    "--html": {"type": Path, "metavar": "OUT", "help": "write the trace as an interactive page, in one file"},
-    "--agree": {"action": "store_true", "help": "compare with what the reference GPU's counters counted"},
-    "--stop": {"action": "store_true", "help": "stop after the first launch that has a fault"},
-    "--seconds": {"type": float, "default": 60.0, "metavar": "S", "help": "limit of each check (default: 60)"},
-    "--workers": {"type": int, "metavar": "N", "help": "files graded at a time (default: one per processor)"},
-    "--out": {"type": Path, "metavar": "DIR", "help": "folder for grades.json and grades.md"},
+    name: {key: _TYPES[value] if key == "type" else value for key, value in told.items()}
+    for name, told in store.read_toml(Path(__file__).with_name("options.toml")).items()
 }
 
 
@@ -126,7 +96,8 @@ def pairs(
     """Each step with each preset it is to be timed on; experiments only with their ladder's default. Raises
     ValueError if the preset is unknown, or does not fit a step that was ``named``."""
     if preset is not None:
-        fitting = [step for step in steps if step.ladder == problems.preset(preset).ladder]
+        known = problems.PRESETS.get(preset)
+        fitting = [step for step in steps if known and known.ladder == step.ladder]
         if not fitting or (named and fitting != steps):
             other = next(step for step in steps if step not in fitting)
             problems.preset(preset, other.ladder)  # raises, naming the presets that fit

@@ -193,7 +193,8 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
         return escape(f"{outcome.step.name} {outcome.message}")
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
     doing = ", compiled for" if outcome.only_compiled else " at"
-    lines = [f"{outcome.step.name}{doing} {outcome.problem}{more}"]
+    where = "" if outcome.status == "unusable" else f"{doing} {outcome.problem}{more}"  # no shape matters to it
+    lines = [f"{outcome.step.name}{where}"]
     causes = [fault for fault in outcome.faults if fault.kind in CAUSES]
     faults, said = (causes or outcome.faults)[:_SHOWN], outcome.reasons
     if outcome.status == "crashed" and faults:  # its message gives way to the translation

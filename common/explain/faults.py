@@ -208,6 +208,8 @@ _Say = Callable[[re.Match[str], Path], _Said | None]
 
 def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
+    if misplaced := _misplaced_arguments(error, path):
+        return misplaced
     message = re.sub(r"0x[0-9a-f]+", lambda found: str(int(found[0], 16)), f"{type(error).__name__}: {error}")
     at = getattr(error, "line", None) or raised_at(error, path)
     for kind, pattern, words in ERRORS:
@@ -216,6 +218,42 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
         if said:
             return fault(kind, said.what, path, said.line or at or _usual_line(kind, path), said.look_at)
     return None
+
+
+def _misplaced_arguments(error: BaseException, path: Path) -> Fault | None:
+    """Of a kernel that did not compile: its launch gives a number where it uses an array, and where it uses a number
+    perhaps an array. Numba's error is then of some line in the kernel."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "compile_cuda"]
+    types, name = (frames[0].f_locals["args"], frames[0].f_locals["pyfunc"].__name__) if frames else ((), "")
+    launches = [one for one in each(path, ast.Call) if isinstance(one.func, ast.Subscript)]
+    launches = [one for one in launches if len(one.args) == len(types)]
+    launches.sort(key=lambda one: not ast.unparse(one.func).startswith(f"{name}["))
+    for kernel in _functions(path, name) if launches else ():
+        told, numbers = list[str](), 0
+        for one, kind, given in zip(kernel.args.args, types, launches[0].args, strict=False):
+            used, array, number = _used_as(kernel, one.arg), hasattr(kind, "ndim"), hasattr(kind, "bitwidth")
+            if (used == "an array" and number) or (used == "a number" and array):
+                gives = "" if told else " in the kernel, this launch gives"
+                text = cut(ast.unparse(given), 40)
+                told.append(f"for {one.arg}, {used}{gives or ','} the {'array' if array else 'number'} {text}")
+                numbers += number
+        if numbers:
+            look_at = f"{LOOK_AT['argument-order']}: {name}({ast.unparse(kernel.args)})"
+            return fault("argument-order", "; ".join(told[:3]), path, launches[0].lineno, look_at)
+    return None
+
+
+def _used_as(kernel: ast.FunctionDef, name: str) -> str:
+    """What a parameter is taken for: an array, whose elements or extents are asked for, or a number; empty if that
+    does not show."""
+    numbers = False
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("shape", "size")):
+            if getattr(node.value, "id", "") == name:
+                return "an array"
+        elif isinstance(node, ast.BinOp | ast.Compare) or (isinstance(node, ast.Call) and called(node) == "range"):
+            numbers |= any(getattr(one, "id", "") == name for one in ast.iter_child_nodes(node))
+    return "a number" if numbers else ""
 
 
 def raised_at(error: BaseException, path: Path) -> int | None:

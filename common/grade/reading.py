@@ -211,7 +211,7 @@ def expected(text: str) -> Expected:
     if not isinstance(figure, figures.Figure) or record is None:
         raise ExerciseError(f"{words}: nothing has been measured for it yet")
     shown = figure.value if figure.shown is None else figure.shown
-    return Expected(figure.value, float(tolerance or NEAR), shown, f"{words}, measured on {record.gpu_name}")
+    return Expected(figure.value, float(tolerance or NEAR), shown, f"measured on {record.gpu_name}")
 
 
 def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
@@ -228,7 +228,7 @@ def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
             continue
         right = expected(words)
         if off := right.compare(answer):
-            said = right.slip(answer, exercise.slips.get(name, {})) or right.source
+            said = right.slip(answer, exercise.slips.get(name, {})) or (right.source and f"it was {right.source}")
             findings.append(Finding("wrong", f"{name} = {_shown(answer)} is {off}{said and ': '}{said}"))
         else:
             notes.append(f"{name} = {_shown(right.shown)}: {right.source or 'worked out'}, yours {_shown(answer)}")

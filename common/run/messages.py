@@ -239,7 +239,7 @@ class Check(Task[StepResult], frozen=True, kw_only=True, tag="check.check"):
     follows: bool = False  # the same process does the check before it first
     precision: str = "fp32"  # one of common.catalog.catalog.PRECISIONS
     algorithm: str | None = None  # one of common.catalog.reference.ALGORITHMS; None: the definition
-    repeats: int = REPEATS  # launches on equal inputs that must agree
+    repeats: int = REPEATS  # launches on equal inputs that must agree; 0: that of what is wrong is not asked
 
     @property
     def on_gpu(self) -> bool:

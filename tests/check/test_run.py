@@ -47,6 +47,17 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
     assert [(fault.kind, fault.line) for fault in result.faults][:1] == [("raises", line)]
 
 
+def test_what_a_trace_saw_nobody_write_takes_few_more_launches(write):
+    """One in the opposite order; and one in a module of its own, as another shape came before."""
+    counted = "\n\n_launch = launch\n\n\ndef launch(a, b, c):\n    print('launched')\n    _launch(a, b, c)\n"
+    path = write("gemm_unwritten.py", kernels.gemm("if m != 30:\n            c[m, n] = acc") + counted)
+    larger = result_with(asked(path, "traced"), shape=problems.Gemm(M=31, N=5, K=6).shape())
+    for tasks, launches in ([larger], 2), ([asked(path, "traced"), larger], 3):
+        *_, (_, result) = isolate.run(tasks, True, PATIENCE)
+        assert [finding.kind for finding in result.findings] == ["unwritten"]
+        assert result.prints == launches
+
+
 @pytest.mark.parametrize("ladder", ["gemm", "dgrad"])
 def test_processes_share_the_traces_and_two_that_follow_each_other_stay_together(ladder):
     cases = plan.cases(ladder, False, 3)

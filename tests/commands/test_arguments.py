@@ -153,9 +153,10 @@ REFUSED = {
     "check gemm_naive --file lost.py": ["lost.py", "no such file"],
     "grade 01.1 --seconds 0": ["--seconds 0", "more than 0"],
     "inspect gemm_naive --problem photo": ["'photo' is a conv2d problem", "gemm-4096"],
+    "inspect gemm_naive --problem gemm_2049": ["nearest are gemm-2048, ", "; gemm presets are gemm-4096, "],
     "diff gemm_naive": ["gemm_naive starts its ladder", "compare it with"],
     f"{LESSON} gemm_nave": [f"'gemm_nave' is not in lesson {LESSON}", "conv2d_layer_dispatch"],
-    f"{LESSON} --problem gemm-1": ["'gemm-1' is unknown", "gemm-4096"],
+    f"{LESSON} --problem gemm-1": ["'gemm-1' is unknown", "gemm-8192", "conv2d presets are ece408-layer1"],
 }
 
 

@@ -214,6 +214,16 @@ def test_a_slab_that_may_not_leave_as_it_was_written_is_found(launched, name):
     assert first(report) == (kind, numbered(path.read_text(), start))
 
 
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_a_slab_is_waited_for_by_the_thread_that_sent_it(launched, order):
+    """A thread waits for groups of its own: the next one's wait says nothing of them."""
+    c, own = np.full((32, 64), np.nan, np.float16), "if lane == 0: tma_wait_read(0)"
+    for before, after, wrong in (("pass", "tma_wait_read(0)", []), (own, "pass", ["race"])):
+        text = BODIES["handed_slab"].format(before=before, after=after)
+        report, path = launched(text, (1, 64, 0, 1024), Maps().tiled(c, (8, 64)), order=order)
+        assert kinds(report) == {(kind, numbered(path.read_text(), "tiles[i] =")) for kind in wrong}
+
+
 def test_registers_that_a_launch_does_not_give_are_nobody_s(launched):
     out = np.zeros(384, np.int32)
     report, _ = launched(REGISTERS.format(few=40), (1, 384), out)

@@ -221,8 +221,10 @@ class Engines:
 
     def groups(self, kind: int, lead: int) -> Groups:
         """Of the warpgroup from this lane on, or bulk stores of the lane."""
-        lanes = slice(lead, lead + (WARPGROUP if kind == WGMMA else 1))
-        return self.queues.setdefault((kind, lead), Groups(kind, lanes))
+        if (kind, lead) not in self.queues:
+            lanes = slice(lead, lead + (WARPGROUP if kind == WGMMA else 1))
+            self.queues[kind, lead] = Groups(kind, lanes, self.clocks)
+        return self.queues[kind, lead]
 
     def resume(self, line: int, at: str) -> None:
         """The active lanes, which have waited for each other at a barrier of blocks or clusters, go on."""
@@ -276,7 +278,7 @@ def _close(state: State, line: int, pending: Value = None, *, name: str, kind: i
         if pending is None:
             state.engines.groups(kind, lead).committed += 1
         else:
-            state.engines.groups(kind, lead).finish(state.engines.clocks, one_number(state, line, name, pending))
+            state.engines.groups(kind, lead).finish(one_number(state, line, name, pending))
 
 
 for _name in "wgmma_commit", "wgmma_wait", "tma_commit", "tma_wait", "tma_wait_read":

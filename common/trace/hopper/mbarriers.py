@@ -356,7 +356,7 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
         target, inside = box.elements(at(row, lane), at(column, lane))
         own = state.engines.groups(STORE, lane)
         access = Access("read by a bulk store", state, tiles, places, lane, line, state.stamps)
-        tiles.storage.read_by_engine(access, STORE, own.committed + 1)
+        tiles.storage.read_by_engine(access, own)
         access, target = access._replace(at=places[inside.reshape(-1)]), target[inside]
         own.begin(f"a store to {box.name}", box.name, line, partial(_leave, access, box.view, target))
         _count(state, line, "tma store", box, target)

@@ -2,9 +2,10 @@
 
 Unlike in :class:`common.trace.shared.Shared`, an access is looked at when it is made, by the clocks of the warps.
 *Clocks* are a vector clock per lane. Columns hold, for each warp, the interval of its own accesses; then its
-warpgroup's groups of wgmma; then its groups of bulk stores; then, for each barrier in shared memory, the phases it
-has completed. What a warp did is known to another one only by way of a barrier that the first arrives at and the
-other waits for; what one lane has waited for, its warp knows by the next syncwarp.
+warpgroup's groups of wgmma; then, as they come up, the groups of bulk stores of a lane, which it alone can wait for,
+and the phases that a barrier in shared memory has completed. What a warp did is known to another one only by way of a
+barrier that the first arrives at and the other waits for; what one lane has waited for, its warp knows by the next
+syncwarp.
 """
 
 from collections import defaultdict
@@ -22,8 +23,7 @@ from common.trace.values import spread
 from common.trace.views import View
 
 WARPGROUP = 4 * WARP
-ACCESS, WGMMA, STORE = 0, 1, 2  # kinds of columns that a warp has, in this order
-_KINDS = 3
+ACCESS, WGMMA, STORE = 0, 1, 2  # who reads: each warp has a column for the first, then one for the second
 ROW = 128  # bytes of a row of a tile with the widest swizzle; bytes that shared memory delivers at a time
 UNIT = 16  # bytes that stay together as rows are swizzled
 _NEVER = np.iinfo(np.int64).max  # an interval that nobody will know of
@@ -51,7 +51,8 @@ class Clocks:
     """``known[lane, column]``: up to which number of the column all is done, as far as the lane knows."""
 
     def __init__(self, warps: int) -> None:
-        self.warps, self.columns = warps, _KINDS * warps
+        self.warps, self.columns = warps, 2 * warps
+        self.stores: list[int] = []  # columns of lanes' bulk stores
         self.now: Ints = np.zeros(warps, np.int64)  # the interval that a warp is in, which no other one knows of
         self.alone: Bools = np.zeros(warps * WARP, np.bool_)  # lanes with accesses since their warp's last syncwarp
         self.known: Ints = np.zeros((warps * WARP, self.columns), np.int64)
@@ -75,7 +76,7 @@ class Clocks:
     def phases(self, lane: int) -> Ints:
         """The complete phases of barriers that a lane knows of: what it begins comes after them, wherever it ends."""
         found: Ints = self.known[lane].copy()
-        found[: _KINDS * self.warps] = 0
+        found[: 2 * self.warps], found[self.stores] = 0, 0
         return found
 
     def pass_on(self, warps: Any) -> None:
@@ -137,19 +138,21 @@ class Groups:
     """What some lanes, a warpgroup or one, have begun and not waited for, the oldest first: products (WGMMA) or bulk
     stores (STORE). Of each the number of its group, its name, array and line, and what carries it out."""
 
-    def __init__(self, kind: int, lanes: slice) -> None:
-        self.kind, self.lanes, self.committed = kind, lanes, 0
+    def __init__(self, kind: int, lanes: slice, clocks: Clocks) -> None:
+        self.kind, self.lanes, self.committed, self.clocks = kind, lanes, 0, clocks
+        self.column = clocks.warps + lanes.start // WARP if kind == WGMMA else clocks.column()
+        clocks.stores += [self.column] * (kind == STORE)
         self.under_way: list[tuple[int, str, str, int, Callable[[], None]]] = []
 
     def begin(self, what: str, array: str, line: int, work: Callable[[], None]) -> None:
         self.under_way.append((self.committed + 1, what, array, line, work))
 
-    def finish(self, clocks: Clocks, pending: int) -> None:
+    def finish(self, pending: int) -> None:
         """Carry out all but the last ``pending`` groups: the lanes know of it."""
         done = self.committed - pending
         while self.under_way and self.under_way[0][0] <= done:
             self.under_way.pop(0)[-1]()
-        known = clocks.known[self.lanes, self.kind * clocks.warps + self.lanes.start // WARP]
+        known = self.clocks.known[self.lanes, self.column]
         np.maximum(known, done, out=known)
 
     def end(self, state: State) -> None:
@@ -171,8 +174,9 @@ class Tiles(Shared):
         self.stamp = np.full(count, -1, np.int64)
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
-        # by kind and warp of a block, what its threads, or the engines it has set to work, read last: number, line
-        self.readers: defaultdict[tuple[int, int], Ints] = defaultdict(lambda: np.zeros((2, count), np.int64))
+        # by kind and first lane in a block, what a warp, or the engines set to work from there, read last: the column
+        # whose number says that it is done, number, line
+        self.readers: defaultdict[tuple[int, int], Ints] = defaultdict(lambda: np.zeros((3, count), np.int64))
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
@@ -185,7 +189,7 @@ class Tiles(Shared):
         own = access._replace(op="read" if access.op == "read" else "written", at=places, lanes=who)
         if access.op == "read":
             self._written_before(own)
-            self._note(own, ACCESS, numbers)
+            self._note(own, ACCESS, who // WARP, numbers)
             return
         values = spread(np.asarray(access.value, self.dtype), shape)[who]
         changed = ~same(self.data[places], values)
@@ -210,14 +214,14 @@ class Tiles(Shared):
         self.fenced[own] = state.engines.clocks.now[self.lane[own] // WARP]
         self.fence_stamp[own] = picked_stamps(state.stamps, self.lane[own])
 
-    def read_by_engine(self, access: Access, kind: int, number: int) -> None:
-        """wgmma (kind WGMMA) or a bulk store (STORE) reads; it is done when that column has come to ``number``."""
+    def read_by_engine(self, access: Access, groups: Groups) -> None:
+        """wgmma or a bulk store reads: one of the group that is committed next."""
         early = self.under_way[access.at]
         self._tell("copy-not-awaited", access, early, _EARLY)
         self._tell("read-before-write", access, ~self.written[access.at] & ~early, _UNSET)
         by_threads = self.fenced[access.at] != 0
         self._written_before(access._replace(at=access.at[~by_threads]))
-        self._note(access, kind, number)
+        self._note(access, groups.kind, groups.column, groups.committed + 1)
         # a thread must have called fence_async since it wrote, as who reads must know, and its warp, if that is one's
         access = access._replace(at=access.at[by_threads])
         unfenced = self.fenced[access.at] > _known(access, self.column[access.at])
@@ -278,14 +282,16 @@ class Tiles(Shared):
         self.column[access.at], self.number[access.at] = column, number
         self.lane[access.at], self.line[access.at] = access.lanes, access.line
 
-    def _note(self, access: Access, kind: int, number: Any) -> None:
-        """Threads read, or the engines that the first warp of these has set to work."""
-        warps = access.lanes // WARP % (access.state.lanes_per_block // WARP)  # of their block
-        numbers, of_block = (np.broadcast_to(value, access.at.shape) for value in (number, warps))
-        for warp in np.unique(warps).tolist():
-            own = of_block == warp if np.ndim(warps) else slice(None)
-            number_of, line_of = self.readers[kind, warp]
-            number_of[access.at[own]], line_of[access.at[own]] = numbers[own], access.line
+    def _note(self, access: Access, kind: int, column: Any, number: Any) -> None:
+        """Threads read, or the engines that the first of these has set to work."""
+        together = 1 if kind == STORE else WARP
+        leads = access.lanes % access.state.lanes_per_block // together * together
+        columns, numbers, of_block = (np.broadcast_to(value, access.at.shape) for value in (column, number, leads))
+        for lead in np.unique(leads).tolist():
+            own = of_block == lead if np.ndim(leads) else slice(None)
+            column_of, number_of, line_of = self.readers[kind, lead]
+            places = access.at[own]
+            column_of[places], number_of[places], line_of[places] = columns[own], numbers[own], access.line
 
     def _unsynced(self, access: Access, stamps: Ints) -> Any:
         """Where another thread of the warp wrote, which has called no syncwarp since it had these stamps."""
@@ -313,12 +319,10 @@ class Tiles(Shared):
     def _read_before(self, access: Access) -> None:
         """A fault where it is not known that reads of what is overwritten are done."""
         places, state = access.at, access.state
-        numbers = np.array([number_of[places] for number_of, _ in self.readers.values()])
+        numbers = np.array([number_of[places] for _, number_of, _ in self.readers.values()])
         if not count_nonzero(numbers):
             return
-        first_warp = places // self.size * (state.lanes_per_block // WARP)
-        first_column = np.array([kind * state.engines.clocks.warps + warp for kind, warp in self.readers])
-        late = numbers > _known(access, first_column[:, None] + first_warp)
-        for ((kind, warp), (_, line_of)), met in zip(self.readers.items(), late, strict=True):
-            by = (first_warp + warp) * WARP, line_of[places]
+        late = numbers > _known(access, np.array([column_of[places] for column_of, *_ in self.readers.values()]))
+        for ((kind, lead), (*_, line_of)), met in zip(self.readers.items(), late, strict=True):
+            by = places // self.size * state.lanes_per_block + lead, line_of[places]
             self._tell("race", access, met, _MET % _READERS[kind], by)

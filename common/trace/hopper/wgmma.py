@@ -251,7 +251,7 @@ class Product:
             state.engines.pipeline.turn(self.stages[-1], "multiplied", self.line)
             at = places.reshape(-1)
             access = Access("read by wgmma", state, self.tiles, at, self.lead, self.line, state.stamps, row=known)
-            tiles.read_by_engine(access, WGMMA, groups.committed + 1)
+            tiles.read_by_engine(access, groups)
         self.sums.open += 1
         groups.begin("wgmma", self.view.name, self.line, self._carry_out)
 
