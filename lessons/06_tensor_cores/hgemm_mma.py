@@ -28,8 +28,7 @@ def hgemm_mma(a, b, c):
 
     # locate
     group, member = cuda.threadIdx.x // 4, cuda.threadIdx.x % 4
-    m0 = cuda.blockIdx.y * BLOCK_M
-    n0 = cuda.blockIdx.x * BLOCK_N
+    m0, n0 = cuda.blockIdx.y * BLOCK_M, cuda.blockIdx.x * BLOCK_N
 
     zero = to_half(float32(0.0))
     for i in range(ACC):

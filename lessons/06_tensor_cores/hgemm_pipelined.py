@@ -8,17 +8,21 @@ Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.03 shared 
 Run: python -m lessons.06_tensor_cores hgemm_pipelined
 """
 
+import importlib
 from functools import lru_cache
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32, int64, uint32
 from numba.types import float16
 
 from lessons.toolkit import card, memory
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import HALVES, aligned, commit_group, half_array, wait_group
 from lessons.toolkit.mma import ldmatrix4_at, ldmatrix4_transposed_at, mma_m16n8k16, shared_address
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+place = importlib.import_module("lessons.06_tensor_cores.hgemm_swizzled").place
 
 REQUIRES = "8.0"
 BLOCK_K = 64
@@ -57,19 +61,13 @@ A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments
 
 
 @inlined
-def place(row, column, columns):
-    """Where in a tile that is so many columns wide an element lies: pieces of eight change places within a row."""
-    return row * columns + (column ^ row % uint32(8) * uint32(HALVES))
-
-
-@inlined
+@narrow
 def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
     """Sixteen k of the tiles to a half of the fragments; the lane names rows at a_at and b_at, in bytes."""
     for i in range(ROWS):
-        at = uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K * BYTES))
-        ldmatrix4_at(a_frag, (half * ROWS + i) * 8, tiles, at)
+        ldmatrix4_at(a_frag, (half * ROWS + i) * 8, tiles, start + a_at[k] + i * MMA_M * BLOCK_K * BYTES)
     for j in range(0, COLUMNS, 2):
-        at = uint32(start + b_at[j // 2] + k * uint32(MMA_K * BLOCK_N * BYTES))
+        at = start + b_at[j // 2] + k * MMA_K * BLOCK_N * BYTES
         ldmatrix4_transposed_at(b_frag, (half * COLUMNS + j) * 4, tiles, at)
 
 
@@ -92,36 +90,38 @@ multiply = multiplying(mma_m16n8k16, 8, 4)
 
 
 @inlined
+@narrow
 def leave_row(tiles, at, acc, first):
     """A row of a warp's instructions, 16 rows of results, from acc[first] to tiles[at]."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    at += lane // uint32(4) * uint32(STRIDE) + lane % uint32(4) * uint32(2)
+    lane = cuda.threadIdx.x % 32
+    at += lane // 4 * STRIDE + lane % 4 * 2
     for j in range(COLUMNS):
-        memory.store2_rounded(tiles, at + uint32(j * MMA_N), acc, first + uint32(j * 4))
-        memory.store2_rounded(tiles, at + uint32(8 * STRIDE + j * MMA_N), acc, first + uint32(j * 4 + 2))
+        memory.store2_rounded(tiles, at + j * MMA_N, acc, first + j * 4)
+        memory.store2_rounded(tiles, at + 8 * STRIDE + j * MMA_N, acc, first + j * 4 + 2)
 
 
 @pasted
+@narrow
 def store_rows(c, tiles, own, lane, m0, n0, warp_m, warp_n, wide, full):
     """What a warp left from tiles[own] on, to its tile of the block's, in whole rows; full: all of it lies in C."""
     N = c.shape[1]
     for i in range(0, WARP_M, STORED_ROWS):
-        row = uint32(i) + lane // uint32(WARP_N // HALVES)
-        column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
+        row, column = i + lane // (WARP_N // HALVES), lane % (WARP_N // HALVES) * HALVES
         m, n = m0 + warp_m + row, n0 + warp_n + column
         if full:
-            memory.store8(c, m * N + n, tiles, own + row * uint32(STRIDE) + column)
+            memory.store8(c, m * N + n, tiles, own + row * STRIDE + column)
         else:
-            memory.store8_guarded(c, m, n, tiles, own + row * uint32(STRIDE) + column, wide)
+            memory.store8_guarded(c, m, n, tiles, own + row * STRIDE + column, wide)
 
 
 @pasted
+@narrow
 @unroll
 def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
     """The sums to the warp's tile, (warp_m, warp_n) within the block's, through shared memory."""
-    own = warp * uint32(WARP_M * STRIDE)
+    own = warp * WARP_M * STRIDE
     for i in unrolled(ROWS):
-        leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
+        leave_row(tiles, own + i * MMA_M * STRIDE, acc, i * ACC_ROW)
     cuda.syncwarp()
     store_rows(c, tiles, own, lane, m0, n0, warp_m, warp_n, wide, full)
 
@@ -131,30 +131,31 @@ def specialise(full):
     """Build the kernel; `full` promises whole tiles and aligned rows, so that it needs no guards."""
 
     @inlined
+    @narrow
     def copy_tiles(tiles, start, a, b, m0, n0, a_from, b_from, k0, wide):
         """Start the pair of tiles from k0 on, to tiles[start]; what lies outside A or B counts as zero."""
         K, N = b.shape
-        thread = uint32(cuda.threadIdx.x)
-        row, column = thread // uint32(PIECES), thread % uint32(PIECES) * uint32(HALVES)
+        row, column = cuda.threadIdx.x // PIECES, cuda.threadIdx.x % PIECES * HALVES
         # 8 rows or 64 columns further the XOR is the same; a constant added last becomes part of the instruction
-        first = uint32(start + place(row, column, uint32(BLOCK_K)))
+        first = start + place(row, column, BLOCK_K)
         for i in range(0, BLOCK_M, COPY_ROWS):
             for j in range(0, BLOCK_K, COPY_COLUMNS):
-                at = uint32(first + uint32(i * BLOCK_K + j))
+                at = first + (i * BLOCK_K + j)
                 if full:
                     memory.copy8_async(tiles, at, a, a_from + k0 + i * K + j)
                 else:
                     memory.copy8_guarded(tiles, at, a, m0 + i + row, k0 + column + j, wide)
-        first = uint32(start + place(row, column, uint32(BLOCK_N)))
+        first = start + place(row, column, BLOCK_N)
         for i in range(0, BLOCK_K, COPY_ROWS):
             for j in range(0, BLOCK_N, COPY_COLUMNS):
-                at = uint32(first + uint32(A_SIZE + i * BLOCK_N + j))
+                at = first + (A_SIZE + i * BLOCK_N + j)
                 if full:
                     memory.copy8_async(tiles, at, b, b_from + (k0 + i) * N + j)
                 else:
                     memory.copy8_guarded(tiles, at, b, k0 + i + row, n0 + column + j, wide)
 
     @jit(THREADS, BLOCKS_PER_SM)
+    @narrow
     @unroll
     def hgemm_pipelined(a, b, c, wide):
         tiles = half_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
@@ -169,24 +170,23 @@ def specialise(full):
         m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
         # locate: the warp, and what the thread copies, as flat offsets for k0 = 0
-        thread = uint32(cuda.threadIdx.x)
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
-        a_from = (m0 + thread // uint32(PIECES)) * K + thread % uint32(PIECES) * uint32(HALVES)
-        b_from = thread // uint32(PIECES) * N + n0 + thread % uint32(PIECES) * uint32(HALVES)
+        thread = cuda.threadIdx.x
+        warp, lane = thread // 32, thread % 32
+        warp_m, warp_n = warp // WARPS_N * WARP_M, warp % WARPS_N * WARP_N
+        a_from = (m0 + thread // PIECES) * K + thread % PIECES * HALVES
+        b_from = thread // PIECES * N + n0 + thread % PIECES * HALVES
 
         # stage: the first STAGES - 1 pairs of tiles, a group each
         for stage in range(STAGES - 1):
-            copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
+            copy_tiles(tiles, stage * STAGE, a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
             commit_group()
 
         # locate: what the lane names to ldmatrix: lanes 0-15 rows, lanes 16-31 the same eight columns further
-        row, column = lane % uint32(16), lane // uint32(16) * uint32(HALVES)
+        row, column = lane % 16, lane // 16 * HALVES
         for k in unrolled(K_STEPS):
-            a_at[k] = shared_address(tiles, place(warp_m + row, uint32(k * MMA_K) + column, uint32(BLOCK_K)))
+            a_at[k] = shared_address(tiles, place(warp_m + row, k * MMA_K + column, BLOCK_K))
         for j in unrolled(PAIRS):
-            at = place(row, warp_n + uint32(j * 2 * MMA_N) + column, uint32(BLOCK_N))
-            b_at[j] = shared_address(tiles, uint32(A_SIZE) + at)
+            b_at[j] = shared_address(tiles, A_SIZE + place(row, warp_n + j * 2 * MMA_N + column, BLOCK_N))
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
@@ -197,9 +197,9 @@ def specialise(full):
         cuda.syncthreads()
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
-        read, write = uint32(0), uint32(LAST)
-        load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
-        for k0 in range(0, K, BLOCK_K):
+        read, write, k0 = 0, LAST, int64(0)  # K may need 64 bits
+        load_fragments(0, tiles, read, 0, a_at, b_at, a_frag, b_frag)
+        while k0 < K:
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
                 if k == K_STEPS - 1:
@@ -207,16 +207,16 @@ def specialise(full):
                     wait_group(PENDING)
                     cuda.syncthreads()
                     write = read
-                    read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
+                    read = read + STAGE if read < LAST else 0
 
                 # stage: the next k's fragments; once, the last pair so far, behind them: copies would put them off
-                k_next = uint32((k + 1) % K_STEPS)
-                load_fragments(uint32((k + 1) % 2), tiles, uint32(BYTES * read), k_next, a_at, b_at, a_frag, b_frag)
+                load_fragments((k + 1) % 2, tiles, BYTES * read, (k + 1) % K_STEPS, a_at, b_at, a_frag, b_frag)
                 if k == 0 and k0 + AHEAD < K:
                     copy_tiles(tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
 
                 # multiply
-                multiply(uint32(k % 2), a_frag, b_frag, acc)
+                multiply(k % 2, a_frag, b_frag, acc)
+            k0 += BLOCK_K
 
         # store
         wait_group(0)

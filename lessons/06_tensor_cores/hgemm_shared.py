@@ -8,13 +8,14 @@ Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.05 shared 
 Run: python -m lessons.06_tensor_cores hgemm_shared
 """
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32, int64, uint32
 from numba.types import float16
 
 from lessons.toolkit import memory
 from lessons.toolkit.grid import jit, row_slices
 from lessons.toolkit.memory import HALVES, aligned, copy8_guarded, load1_guarded, store2_guarded
 from lessons.toolkit.mma import ldmatrix4, ldmatrix4_transposed, mma_m16n8k16
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 REQUIRES = "8.0"
@@ -50,45 +51,47 @@ def multiply(a_frag, b_frag, acc):
 
 
 @inlined
+@narrow
 def store_row(c, m, n, acc, first, paired):
     """A row of a warp's instructions, 16 rows of C from (m, n) on, from acc[first] on."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
+    lane = cuda.threadIdx.x % 32
+    m, n = m + lane // 4, n + lane % 4 * 2
     for j in range(COLUMNS):
-        store2_guarded(c, m, n + j * MMA_N, acc, first + uint32(4 * j), paired)
-        store2_guarded(c, m + 8, n + j * MMA_N, acc, first + uint32(4 * j + 2), paired)
+        store2_guarded(c, m, n + j * MMA_N, acc, first + 4 * j, paired)
+        store2_guarded(c, m + 8, n + j * MMA_N, acc, first + 4 * j + 2, paired)
 
 
 def specialise(place):
     """Build the kernel for tiles in which `place` says where elements lie."""
 
     @inlined
+    @narrow
     def stage_tile(tile, rows, columns, array, row0, column0, wide):
         """Start tile = `rows` x `columns` of the array, from (row0, column0) on; what lies outside counts as zero."""
-        thread = uint32(cuda.threadIdx.x)
+        thread, columns = cuda.threadIdx.x, uint32(columns)
         if wide:
             for start in range(0, rows * columns, HALVES * THREADS):
-                at = uint32(start) + thread * uint32(HALVES)
-                row, column = at // uint32(columns), at % uint32(columns)
-                copy8_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column, True)
+                at = start + thread * HALVES
+                row, column = at // columns, at % columns
+                copy8_guarded(tile, place(row, column, columns), array, row0 + row, column0 + column, True)
         else:
             for start in range(0, rows * columns, THREADS):
-                row, column = (uint32(start) + thread) // uint32(columns), (uint32(start) + thread) % uint32(columns)
-                load1_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column)
+                row, column = (start + thread) // columns, (start + thread) % columns
+                load1_guarded(tile, place(row, column, columns), array, row0 + row, column0 + column)
 
     @inlined
+    @narrow
     def load_fragments(a_tile, b_tile, warp_m, warp_n, k, a_frag, b_frag):
         """Sixteen k of the tiles to fragments: lanes 0-15 name rows, lanes 16-31 the same eight columns further."""
-        lane = uint32(cuda.threadIdx.x) % uint32(32)
-        row, column = lane % uint32(16), lane // uint32(16) * uint32(8)
+        lane = cuda.threadIdx.x % 32
+        row, column = lane % 16, lane // 16 * 8
         for i in range(ROWS):
-            m = warp_m + uint32(i * MMA_M) + row
-            ldmatrix4(a_frag, i * 8, a_tile, place(m, k + column, uint32(BLOCK_K)))
+            ldmatrix4(a_frag, i * 8, a_tile, place(warp_m + i * MMA_M + row, k + column, BLOCK_K))
         for j in range(0, COLUMNS, 2):
-            n = warp_n + uint32(j * MMA_N) + column
-            ldmatrix4_transposed(b_frag, j * 4, b_tile, place(k + row, n, uint32(BLOCK_N)))
+            ldmatrix4_transposed(b_frag, j * 4, b_tile, place(k + row, warp_n + j * MMA_N + column, BLOCK_N))
 
     @jit(THREADS, BLOCKS_PER_SM)
+    @narrow
     @unroll
     def hgemm_shared(a, b, c, wide, paired):
         a_tile, b_tile = memory.half_array(A_SIZE), memory.half_array(B_SIZE)
@@ -97,15 +100,14 @@ def specialise(place):
         K = a.shape[1]
 
         # locate
-        warp = uint32(cuda.threadIdx.x) // uint32(32)
-        warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
-        m0 = cuda.blockIdx.y * BLOCK_M
-        n0 = cuda.blockIdx.x * BLOCK_N
+        warp = cuda.threadIdx.x // 32
+        warp_m, warp_n = warp // WARPS_N * WARP_M, warp % WARPS_N * WARP_N
+        m0, n0, k0 = cuda.blockIdx.y * BLOCK_M, int64(cuda.blockIdx.x) * BLOCK_N, int64(0)  # N and K may need 64 bits
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
                 acc[i * ACC_ROW + j] = float32(0.0)
-        for k0 in range(0, K, BLOCK_K):
+        while k0 < K:
             # stage
             stage_tile(a_tile, BLOCK_M, BLOCK_K, a, m0, k0, wide)
             stage_tile(b_tile, BLOCK_K, BLOCK_N, b, k0, n0, wide)
@@ -115,13 +117,14 @@ def specialise(place):
 
             # multiply
             for k in unrolled(K_STEPS):
-                load_fragments(a_tile, b_tile, warp_m, warp_n, uint32(k * MMA_K), a_frag, b_frag)
+                load_fragments(a_tile, b_tile, warp_m, warp_n, k * MMA_K, a_frag, b_frag)
                 multiply(a_frag, b_frag, acc)
             cuda.syncthreads()
+            k0 += BLOCK_K
 
         # store
         for i in unrolled(ROWS):
-            store_row(c, m0 + warp_m + i * MMA_M, n0 + warp_n, acc, uint32(i * ACC_ROW), paired)
+            store_row(c, m0 + warp_m + i * MMA_M, n0 + warp_n, acc, i * ACC_ROW, paired)
 
     return hgemm_shared
 

@@ -13,6 +13,7 @@ import importlib
 from numba import uint32
 
 from lessons.toolkit.memory import HALVES
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined
 
 shared = importlib.import_module("lessons.06_tensor_cores.hgemm_shared")
@@ -21,9 +22,10 @@ REQUIRES = "8.0"
 
 
 @inlined
+@narrow
 def place(row, column, columns):
     """Where in a tile that is so many columns wide an element lies."""
-    return row * columns + (column ^ row % uint32(8) * uint32(HALVES))
+    return row * uint32(columns) + (column ^ row % 8 * HALVES)
 
 
 hgemm_swizzled = shared.specialise(place)

@@ -35,25 +35,22 @@ def place_of_b(row, column):
 
 @cuda.jit
 def hgemm_swizzled_rows(a, b, c, wide, paired):
-    a_tile = half_array(A_SIZE)
-    b_tile = half_array(B_SIZE)
-    a_frag = cuda.local.array(8, float16)
-    b_frag = cuda.local.array(8, float16)
+    a_tile, b_tile = half_array(A_SIZE), half_array(B_SIZE)
+    a_frag, b_frag = cuda.local.array(8, float16), cuda.local.array(8, float16)
     acc = cuda.local.array(8, float32)
     K = a.shape[1]
 
     # locate
-    thread = cuda.threadIdx.x
-    lane, warp_m = thread % 32, thread // 32 * 16
+    lane, warp_m = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32 * 16
     m0, n0 = cuda.blockIdx.y * BLOCK_M, cuda.blockIdx.x * BLOCK_N
 
     for i in range(8):
         acc[i] = float32(0.0)
     for k0 in range(0, K, BLOCK_K):
         # stage
-        for at in range(8 * thread, A_SIZE, 8 * THREADS):
+        for at in range(8 * cuda.threadIdx.x, A_SIZE, 8 * THREADS):
             copy8_guarded(a_tile, place(at // BLOCK_K, at % BLOCK_K), a, m0 + at // BLOCK_K, k0 + at % BLOCK_K, wide)
-        for at in range(8 * thread, BLOCK_K * BLOCK_N, 8 * THREADS):
+        for at in range(8 * cuda.threadIdx.x, BLOCK_K * BLOCK_N, 8 * THREADS):
             k, n = at // BLOCK_N, at % BLOCK_N
             copy8_guarded(b_tile, place_of_b(k, n), b, k0 + k, n0 + n, wide)
         commit_group()

@@ -31,8 +31,7 @@ def stage(tiles, start, a, b, m0, n0, k0, wide):
 @cuda.jit
 def hgemm_wrong_group(a, b, c, wide, paired):
     tiles = half_array(SHARED)
-    a_frag = cuda.local.array(8, float16)
-    b_frag = cuda.local.array(8, float16)
+    a_frag, b_frag = cuda.local.array(8, float16), cuda.local.array(8, float16)
     acc = cuda.local.array(8, float32)
     K = a.shape[1]
 
