@@ -14,7 +14,7 @@ import importlib
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from numba import cuda, int8, int32, uint32
+from numba import cuda, int8, int32, int64, uint32
 
 from lessons.toolkit import memory
 from lessons.toolkit.grid import jit
@@ -29,7 +29,7 @@ k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
 
 REQUIRES = "8.0"
 BLOCK_K = 128
-BLOCK_M, BLOCK_N, STAGES = pipelined.BLOCK_M, pipelined.BLOCK_N, pipelined.STAGES
+BLOCK_M, BLOCK_N, STAGES = pipelined.BLOCK_M, pipelined.BLOCK_N, pipelined.STAGES  # as many bytes as there
 WARP_M, WARP_N, TUNABLES = pipelined.WARP_M, pipelined.WARP_N, pipelined.TUNABLES
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
@@ -171,9 +171,9 @@ def specialise(full, kind):
         cuda.syncthreads()
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
-        read, write = 0, LAST
+        read, write, k0 = 0, LAST, int64(0)  # K may need 64 bits
         load_fragments(0, tiles, read, 0, a_at, b_at, a_frag, b_frag)
-        for k0 in range(0, K, BLOCK_K):
+        while k0 < K:
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
                 if k == K_STEPS - 1:
@@ -194,6 +194,7 @@ def specialise(full, kind):
 
                 # multiply
                 multiply(k % 2, a_frag, b_frag, acc)
+            k0 += BLOCK_K
 
         # store
         wait_group(0)
