@@ -39,7 +39,7 @@ def leave_part(tiles, at, acc, first):
         store2_bfloat(tiles, place + 8 * ROW, acc, 2 * first + 4 * j + 2)
 
 
-consume, leave = in_bytes.consuming(hopper.wgmma_bf16), in_bytes.leaving(leave_part, 2)
+consume, leave = in_bytes.consuming(hopper.wgmma_bf16), in_bytes.leaving_words(leave_part, 2)
 BF16 = in_bytes.Kind(float32, hopper.float_tiles, consume, unaligned.store_pair, leave)
 
 prepare = unaligned.prepare  # the transpose of B

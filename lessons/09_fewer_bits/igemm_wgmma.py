@@ -58,7 +58,7 @@ EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
 locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
 
 
-def leaving(leave_part, packed):
+def leaving_words(leave_part, packed):
     """Build the function by which a warp's rows of a tile of C leave, from (m0 + row, n0) on, through its slabs at
     tiles[own], in boxes of words; a word is `packed` columns."""
     boxed = stores.leaving(leave_part, ROW, BLOCK_N // (packed * ROW))
@@ -79,7 +79,7 @@ class Kind(NamedTuple):
     tiles: Any
     consume: Any
     store: Any = unaligned.store_pair
-    leave: Any = leaving(leave_part, 1)
+    leave: Any = leaving_words(leave_part, 1)
     releasing: int = 1
 
 
