@@ -13,10 +13,11 @@ Run: python -m lessons.09_fewer_bits bfgemm_wgmma
 import importlib
 
 import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.memory import aligned, store2_bfloat
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined
 
 in_bytes = importlib.import_module("lessons.09_fewer_bits.igemm_wgmma")
@@ -27,26 +28,19 @@ ROW = in_bytes.ROW  # words of a row of a box; columns are twice as many
 
 
 @inlined
+@narrow
 def leave_part(tiles, at, acc, first):
     """The warp's part of 64 columns of C, 16 rows, to tiles[at], swizzled; `first` counts a word for each sum."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, word = lane // uint32(4), lane % uint32(4)
+    lane = cuda.threadIdx.x % 32
+    row, word = lane // 4, lane % 4
     for j in range(8):
-        place = at + row * uint32(ROW) + (uint32(j) ^ row) * uint32(4) + word
-        store2_bfloat(tiles, place, acc, uint32(2) * first + uint32(4 * j))
-        store2_bfloat(tiles, place + uint32(8 * ROW), acc, uint32(2) * first + uint32(4 * j + 2))
+        place = at + row * ROW + (j ^ row) * 4 + word
+        store2_bfloat(tiles, place, acc, 2 * first + 4 * j)
+        store2_bfloat(tiles, place + 8 * ROW, acc, 2 * first + 4 * j + 2)
 
 
-leave_words = in_bytes.stores.leaving(leave_part, ROW, in_bytes.BLOCK_N // (2 * ROW))
-
-
-@inlined
-def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
-    """The warp's rows of a tile of C, from (m0 + row, n0) on, through its slabs at tiles[own]; to_map has words."""
-    leave_words(to_map, m0, row, n0 // uint32(2), tiles, own, acc, 0, lane)
-
-
-BF16 = in_bytes.Kind(float32, hopper.float_tiles, in_bytes.consuming(hopper.wgmma_bf16), unaligned.store_pair, leave)
+consume, leave = in_bytes.consuming(hopper.wgmma_bf16), in_bytes.leaving_words(leave_part, 2)
+BF16 = in_bytes.Kind(float32, hopper.float_tiles, consume, unaligned.store_pair, leave)
 
 prepare = unaligned.prepare  # the transpose of B
 

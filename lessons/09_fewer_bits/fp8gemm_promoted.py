@@ -10,9 +10,10 @@ Run: python -m lessons.09_fewer_bits fp8gemm_promoted
 
 import importlib
 
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, float32, uint64
 
 from lessons.toolkit import hopper
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import unroll, unrolled
 
@@ -41,18 +42,19 @@ def consuming(promote):
     """Build a consumer's loop over the `steps` stages of a tile of C; it returns the next stage, and its parity."""
 
     @pasted
+    @narrow
     @unroll
     def consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
         part = cuda.local.array(PART, float32)
         for _ in range(steps):
             hopper.barrier_wait(filled, stage, parity)
-            moved = uint64(stage * uint32(STAGE >> 4))
+            moved = uint64(stage * (STAGE >> 4))
             for half in unrolled(HALVES):
                 # multiply: the first instruction takes the place of what the parts held
                 hopper.wgmma_fence()
                 for k in unrolled(K_STEPS):
-                    along = moved + uint64(k * K_STEP)
-                    a, b = a_at + along, b_at + along + uint64(half * N_STEP)
+                    along = moved + k * K_STEP
+                    a, b = a_at + along, b_at + along + half * N_STEP
                     hopper.wgmma_e4m3(part, 0, tiles, a, b, MMA_N, k > 0)
                 hopper.wgmma_commit()
                 hopper.wgmma_wait(0)

@@ -13,13 +13,14 @@ Run: python -m lessons.09_fewer_bits hgemm_sparse
 import importlib
 from functools import lru_cache
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32, int64, uint32
 from numba.types import float16
 
 from lessons.toolkit import card, memory
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import HALVES, aligned, commit_group, copy8_async, half_array, wait_group
 from lessons.toolkit.mma import ldmatrix4_at, mma_sp_m16n8k32, shared_address, to_half
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -62,26 +63,22 @@ A_FRAG, B_FRAG, ACC, SAID = COLUMNS * 8, ROWS * 8, ROWS * ACC_ROW, ROWS // 2
 
 
 @inlined
-def place_a(row, column):
-    """Where in a tile of A an element lies: pieces of eight change places within a row."""
-    return row * uint32(BLOCK_K) + (column ^ row % uint32(A_PIECES) * uint32(HALVES))
-
-
-@inlined
+@narrow
 def place_b(row, column):
     """Where in a tile of B an element lies: two rows share all banks, so they change places alike."""
-    return row * uint32(KEPT) + (column ^ row // uint32(2) % uint32(B_PIECES) * uint32(HALVES))
+    return row * KEPT + (column ^ row // 2 % B_PIECES * HALVES)
 
 
 @inlined
+@narrow
 def load_fragments(tiles, said, start, first, a_at, b_at, a_frag, b_frag, places):
     """32 k of the tiles to fragments; the lane names rows at a_at and b_at, in bytes, and a word of `said`."""
     for i in range(ROWS):
-        ldmatrix4_at(b_frag, i * 8, tiles, uint32(start + b_at + uint32(i * MMA_N * KEPT * BYTES)))
+        ldmatrix4_at(b_frag, i * 8, tiles, start + b_at + i * MMA_N * KEPT * BYTES)
     for j in range(COLUMNS):
-        ldmatrix4_at(a_frag, j * 8, tiles, uint32(start + a_at + uint32(j * MMA_M * BLOCK_K * BYTES)))
+        ldmatrix4_at(a_frag, j * 8, tiles, start + a_at + j * MMA_M * BLOCK_K * BYTES)
     for i in range(SAID):
-        places[i] = said[first + uint32(i * K_STEPS * 32)]
+        places[i] = said[first + i * K_STEPS * 32]
 
 
 @inlined
@@ -94,15 +91,16 @@ def multiply(a_frag, b_frag, places, acc):
 
 
 @pasted
+@narrow
 @unroll
 def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
     """The sums, transposed through shared memory, to the warp's tile, (warp_m, warp_n) within the block's."""
-    own = warp * uint32(WARP_M * STRIDE)
-    first = own + lane % uint32(4) * uint32(2 * STRIDE) + lane // uint32(4)
+    own = warp * (WARP_M * STRIDE)
+    first = int64(own + lane % 4 * (2 * STRIDE) + lane // 4)  # so constants become part of the instruction
     for i in unrolled(ROWS):
         for j in unrolled(COLUMNS):
             for v in unrolled(4):
-                at = uint32((j * MMA_M + v % 2) * STRIDE + i * MMA_N + v // 2 * 8)
+                at = (j * MMA_M + v % 2) * STRIDE + i * MMA_N + v // 2 * 8
                 tiles[first + at] = to_half(acc[i * ACC_ROW + j * 4 + v])
     cuda.syncwarp()
     pipelined.store_rows(c, tiles, own, lane, m0, n0, warp_m, warp_n, wide, full)
@@ -113,30 +111,32 @@ def specialise(full):
     """Build the kernel; `full` promises whole tiles and aligned rows, so that it needs no guards."""
 
     @inlined
+    @narrow
     def copy_tiles(tiles, said, stage, a, kept, places, m0, n0, k0, wide):
         """Start the stage's pair of tiles, from k0 on, and the words for its weights; zeros around A."""
         K, half = a.shape[1], kept.shape[1]
-        thread = uint32(cuda.threadIdx.x)
-        start = uint32(stage * uint32(STAGE))
-        row, column = thread // uint32(A_PIECES), thread % uint32(A_PIECES) * uint32(HALVES)
+        thread = cuda.threadIdx.x
+        start = stage * STAGE
+        row, column = thread // A_PIECES, thread % A_PIECES * HALVES
         # A_ROWS rows further the XOR is the same: all places are constants away from the first
-        first = uint32(start + place_a(row, column))
+        first = start + pipelined.place(row, column, BLOCK_K)
         for i in range(0, BLOCK_M, A_ROWS):
-            at = uint32(first + uint32(i * BLOCK_K))
+            at = first + i * BLOCK_K
             if full:
                 copy8_async(tiles, at, a, (m0 + row + i) * K + k0 + column)
             else:
                 memory.copy8_guarded(tiles, at, a, m0 + i + row, k0 + column, wide)
-        row, column = thread // uint32(B_PIECES), thread % uint32(B_PIECES) * uint32(HALVES)
-        first = uint32(start + uint32(A_SIZE) + place_b(row, column))
+        row, column = thread // B_PIECES, thread % B_PIECES * HALVES
+        first = start + A_SIZE + place_b(row, column)
         for i in range(0, BLOCK_N, B_ROWS):
-            copy8_async(tiles, uint32(first + uint32(i * KEPT)), kept, (n0 + row + i) * half + k0 // 2 + column)
-        if thread < uint32(WORDS // 4):
-            rows, quad = n0 // pruned.ROWS + thread // uint32(QUADS), thread % uint32(QUADS)
-            source = (rows * places.shape[1] + k0 // MMA_K) * 32 + quad * uint32(4)
-            memory.copy4_async(said, stage * uint32(WORDS) + thread * uint32(4), places, source)
+            copy8_async(tiles, first + i * KEPT, kept, (n0 + row + i) * half + k0 // 2 + column)
+        if thread < WORDS // 4:
+            rows, quad = n0 // pruned.ROWS + thread // QUADS, thread % QUADS
+            source = (rows * places.shape[1] + k0 // MMA_K) * 32 + quad * 4
+            memory.copy4_async(said, stage * WORDS + thread * 4, places, source)
 
     @jit(THREADS, BLOCKS_PER_SM)
+    @narrow
     @unroll
     def hgemm_sparse(a, kept, places, c, wide):
         tiles = half_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
@@ -153,27 +153,27 @@ def specialise(full):
 
         # locate: the warp, and the rows that the lane names to ldmatrix: of B sixteen, and the same eight columns
         # further; of A eight, each next eight lanes eight columns further
-        thread = uint32(cuda.threadIdx.x)
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
+        thread = cuda.threadIdx.x
+        warp, lane = thread // 32, thread % 32
+        warp_m, warp_n = warp // WARPS_N * WARP_M, warp % WARPS_N * WARP_N
         for k in unrolled(K_STEPS):
-            column = uint32(k * MMA_K) + lane // uint32(8) * uint32(HALVES)
-            a_at[k] = shared_address(tiles, place_a(warp_m + lane % uint32(8), column))
-            column = uint32(k * MMA_K // 2) + lane // uint32(16) * uint32(HALVES)
-            b_at[k] = shared_address(tiles, uint32(A_SIZE) + place_b(warp_n + lane % uint32(16), column))
-        word = warp_n * uint32(K_STEPS) + lane
+            column = k * MMA_K + lane // 8 * HALVES
+            a_at[k] = shared_address(tiles, pipelined.place(warp_m + lane % 8, column, BLOCK_K))
+            column = k * MMA_K // 2 + lane // 16 * HALVES
+            b_at[k] = shared_address(tiles, A_SIZE + place_b(warp_n + lane % 16, column))
+        word = warp_n * K_STEPS + lane
 
         # stage: the first STAGES - 1 pairs of tiles, a group each
         for stage in range(STAGES - 1):
             if stage * BLOCK_K < K:
-                copy_tiles(tiles, said, uint32(stage), a, kept, places, m0, n0, stage * BLOCK_K, wide)
+                copy_tiles(tiles, said, stage, a, kept, places, m0, n0, stage * BLOCK_K, wide)
             commit_group()
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
                 acc[i * ACC_ROW + j] = float32(0.0)
-        read, write = uint32(0), uint32(STAGES - 1)
-        for k0 in range(0, K, BLOCK_K):
+        read, write, k0 = 0, STAGES - 1, int64(0)  # K may need 64 bits
+        while k0 < K:
             # stage: this pair has arrived, and all threads are done with the one before: the last pair goes there
             wait_group(PENDING)
             cuda.syncthreads()
@@ -182,14 +182,12 @@ def specialise(full):
             commit_group()  # in the last rounds an empty one: so PENDING counts right
 
             # multiply
-            start, first = uint32(read * uint32(BYTES * STAGE)), uint32(read * uint32(WORDS) + word)
+            start, first = read * (BYTES * STAGE), read * WORDS + word
             for k in unrolled(K_STEPS):
-                load_fragments(
-                    tiles, said, start, uint32(first + uint32(k * 32)), a_at[k], b_at[k], a_frag, b_frag, own
-                )
+                load_fragments(tiles, said, start, first + k * 32, a_at[k], b_at[k], a_frag, b_frag, own)
                 multiply(a_frag, b_frag, own, acc)
-            write = read
-            read = uint32(read + uint32(1)) if read < uint32(STAGES - 1) else uint32(0)
+            write, k0 = read, k0 + BLOCK_K
+            read = read + 1 if read < STAGES - 1 else 0
 
         # store
         wait_group(0)

@@ -21,17 +21,21 @@ from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.mma import stmatrix4_transposed, to_half
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.09_fewer_bits.hgemm_sparse")
+specialised = importlib.import_module("lessons.07_hopper.hgemm_specialised")
 pairs = importlib.import_module("lessons.07_hopper.helpers.pairs")
+
+CLUSTER, ALL = pairs.CLUSTER, pairs.ALL  # blocks that share tiles of A
 
 REQUIRES = "9.0a"
 ALGORITHM = "2:4"
 BLOCK_N, BLOCK_M, BLOCK_K = 128, 256, 64  # columns of B, the left operand's rows; rows of A
 STAGES = 5  # pairs of tiles in shared memory
 GROUP_N = 4  # pairs of tiles along n that are computed together and share rows of A in L2
-FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
+CONSUMERS, THREADS, FEW, MANY = specialised.CONSUMERS, specialised.THREADS, specialised.FEW, specialised.MANY
 TUNABLES = {"STAGES": (3, 4, 5), "GROUP_N": (2, 4, 8, 16)}
 
 MMA_N, MMA_K = 64, 32  # rows and k of the left operand that one instruction multiplies; its columns are BLOCK_M
@@ -40,10 +44,8 @@ BYTES = 2  # of a value
 MAPS = Maps()
 if BLOCK_N != 2 * MMA_N or BLOCK_M != 256 or BLOCK_K != 64 or STAGES < 2:
     raise ValueError(f"{BLOCK_N=} must be 128, {BLOCK_M=} 256, {BLOCK_K=} 64, {STAGES=} 2 or more")
-CONSUMERS = BLOCK_N // MMA_N  # warpgroups
-THREADS = (1 + CONSUMERS) * 128
 B_SIZE, STAGE = BLOCK_N * KEPT, BLOCK_N * KEPT + BLOCK_M * BLOCK_K  # values of a tile of B, of a pair
-SHARE = BLOCK_M // pairs.CLUSTER  # rows of a tile of A that one block asks for
+SHARE, PAIR_N = BLOCK_M // CLUSTER, CLUSTER * BLOCK_N  # rows of A that a block asks for; columns of two blocks
 WARP_N, PART = 16, 32  # columns of results of a warp; rows of them that leave together
 SLAB, SLABS = PART * WARP_N, 2  # values of them; of a warp, one is written while the other one leaves
 LEAVING = STAGES * STAGE  # where slabs lie
@@ -52,107 +54,100 @@ B_ROWS, A_ROWS = 8 * KEPT * BYTES, 8 * BLOCK_K * BYTES  # what a pattern of the 
 B_STEP, A_STEP = MMA_K // 2 * BYTES >> 4, MMA_K * BYTES >> 4  # from one k to the next, as descriptors count
 ACC, PARTS = BLOCK_M // 2, BLOCK_M // PART  # sums of a thread
 AHEAD = 2  # stages that words are loaded ahead
+locate = hopper.locating(GROUP_N, PAIR_N, BLOCK_M)  # of a pair
 
 
 @inlined
-def locate(tile, blocks_n, blocks_m, rank):
-    """Column and row of a block's tile; pairs walk along GROUP_N pairs of columns before they move one row down."""
-    group, turn = tile // (uint32(GROUP_N) * blocks_m), tile % (uint32(GROUP_N) * blocks_m)
-    n = group * uint32(GROUP_N)
-    pairs_n = min(blocks_n - n, uint32(GROUP_N))
-    return ((n + turn % pairs_n) * uint32(pairs.CLUSTER) + rank) * uint32(BLOCK_N), turn // pairs_n * uint32(BLOCK_M)
-
-
-@inlined
-def load_tiles(tiles, bars, stage, b_map, a_map, n0, m0, k0, rank):
-    """Ask for the tile of B from k0 on, and for a share of A's, for both; what lies outside counts as zero."""
-    start = stage * uint32(STAGE)
+@narrow
+def load_tiles(tiles, bars, stage, b_map, shared, n0, m0, k0):
+    """Ask for the block's tile of B, and for its share of A's, for both; shared: A's map, and which block this is."""
+    a_map, rank = shared
+    start = stage * STAGE
     hopper.barrier_expect(bars, stage, STAGE_BYTES)
-    hopper.tma_load2(tiles, start, b_map, bars, stage, n0, k0 // uint32(2))
-    first = rank * uint32(SHARE)
-    at = start + uint32(B_SIZE) + first * uint32(BLOCK_K)
-    hopper.tma_load2_multicast(tiles, at, a_map, bars, stage, m0 + first, k0, pairs.ALL)
+    hopper.tma_load2(tiles, start, b_map, bars, stage, n0 + rank * BLOCK_N, k0 // 2)
+    first = rank * SHARE
+    at = start + B_SIZE + first * BLOCK_K
+    hopper.tma_load2_multicast(tiles, at, a_map, bars, stage, m0 + first, k0, ALL)
+
+
+produce = specialised.producing(load_tiles, hopper.next_stage, locate, STAGES, BLOCK_K)
 
 
 @inlined
+@narrow
 @unroll
 def leave(c_map, m0, n0, tiles, own, acc, half, lane):
     """The warp's 16 columns of C from (m0, n0) on, PART rows at a time; its slabs begin at tiles[own]."""
-    row, piece = lane // uint32(16) * uint32(8) + lane % uint32(8), lane // uint32(8) % uint32(2)
-    swizzled = row * uint32(WARP_N) + (piece ^ row // uint32(4) % uint32(2)) * uint32(8)
+    row, piece = lane // 16 * 8 + lane % 8, lane // 8 % 2
+    swizzled = row * WARP_N + (piece ^ row // 4 % 2) * 8
     for part in unrolled(PARTS):
-        slab = own + uint32(part % SLABS * SLAB)
+        slab = own + part % SLABS * SLAB
         if lane == 0:
             hopper.tma_wait_read(SLABS - 1)  # what lay here has left
         cuda.syncwarp()
         for j in unrolled(PART // 16):
             for i in unrolled(8):
                 half[i] = to_half(acc[part * (PART // 2) + 8 * j + i])
-            stmatrix4_transposed(tiles, slab + uint32(16 * WARP_N * j) + swizzled, half, 0)
+            stmatrix4_transposed(tiles, slab + 16 * WARP_N * j + swizzled, half, 0)
         hopper.fence_async()
         cuda.syncwarp()
         if lane == 0:
-            hopper.tma_store2(c_map, int32(m0) + int32(part * PART), int32(n0), tiles, slab)
+            hopper.tma_store2(c_map, m0 + part * PART, n0, tiles, slab)
             hopper.tma_commit()
 
 
-@jit(THREADS, cluster=pairs.CLUSTER)
+@jit(THREADS, cluster=CLUSTER)
+@narrow
 @unroll
 def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
     tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
     filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
     half = cuda.local.array(8, float16)
-    blocks_n = uint32((N + pairs.CLUSTER * BLOCK_N - 1) // (pairs.CLUSTER * BLOCK_N))
-    blocks_m = uint32((M + BLOCK_M - 1) // BLOCK_M)
-    first, end, clusters = cuda.blockIdx.x // pairs.CLUSTER, blocks_n * blocks_m, cuda.gridDim.x // pairs.CLUSTER
+    blocks_n, blocks_m = uint32((N + PAIR_N - 1) // PAIR_N), uint32((M + BLOCK_M - 1) // BLOCK_M)
+    turns = cuda.blockIdx.x // CLUSTER, blocks_n * blocks_m, cuda.gridDim.x // CLUSTER  # as in hgemm_tma_stores
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
-    thread, rank = uint32(cuda.threadIdx.x), hopper.cluster_rank()
-    warpgroup = thread // uint32(128)
+    last = uint32(steps) - 1
+    thread, rank = cuda.threadIdx.x, hopper.cluster_rank()
+    warpgroup = thread // 128
     if thread == 0:
-        hopper.open_stages(filled, emptied, STAGES, pairs.CLUSTER * CONSUMERS)
+        hopper.open_stages(filled, emptied, STAGES, CLUSTER * CONSUMERS)
         hopper.publish_barriers()
     hopper.cluster_sync()
 
-    stage, parity = uint32(0), uint32(0)
-    if warpgroup == uint32(CONSUMERS):
+    if warpgroup == CONSUMERS:
         # stage: one thread, whenever a stage is empty
         hopper.give_registers(FEW)
-        if thread == uint32(CONSUMERS * 128):
-            for tile in range(int32(first), int32(end), int32(clusters)):
-                n0, m0 = locate(uint32(tile), blocks_n, blocks_m, rank)
-                for step in range(steps):
-                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
-                    load_tiles(tiles, filled, stage, b_map, a_map, n0, m0, uint32(step) * uint32(BLOCK_K), rank)
-                    stage, parity = hopper.next_stage(stage, parity, STAGES)
+        if thread == CONSUMERS * 128:
+            produce(tiles, filled, emptied, b_map, (a_map, rank), turns, blocks_n, blocks_m, steps)
     else:
         hopper.take_registers(MANY)
         # locate: the first tiles, of B from the warpgroup's rows on, the lane's words, where the warp's sums leave.
         # Members 0 and 1 of a group of lanes have the words of 32 k, the others those of the next
-        b_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_N * KEPT), 0, B_ROWS)
+        b_at = hopper.descriptor(tiles, warpgroup * MMA_N * KEPT, 0, B_ROWS)
         a_at = hopper.descriptor(tiles, B_SIZE, 0, A_ROWS)
-        tells = thread % uint32(128)  # which block this thread tells that a stage is empty
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
-        member = lane % uint32(4)
-        which = member // uint32(2)
-        word = lane // uint32(4) * uint32(4) + warp % uint32(2) * uint32(2) + member % uint32(2)
-        for tile in range(int32(first), int32(end), int32(clusters)):
-            n0, m0 = locate(uint32(tile), blocks_n, blocks_m, rank)
-            said = n0 // uint32(32) + warp // uint32(2)
+        tells = thread % 128  # which block this thread tells that a stage is empty
+        warp, lane = thread // 32, thread % 32
+        own, stage, parity = LEAVING + warp * SLABS * SLAB, 0, 0
+        which = lane % 4 // 2
+        word = lane // 4 * 4 + warp % 2 * 2 + lane % 2
+        for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
+            n0, m0 = locate(tile, blocks_n, blocks_m)
+            n0 += rank * BLOCK_N
+            said = n0 // 32 + warp // 2
             for i in range(ACC):
                 acc[i] = float32(0.0)
-            now, then = places[said, which, word], places[said, uint32(min(1, steps - 1)) * uint32(2) + which, word]
+            now, then = places[said, which, word], places[said, min(1, last) * 2 + which, word]
             before = stage
             for step in range(steps):
-                following = places[said, uint32(min(step + AHEAD, steps - 1)) * uint32(2) + which, word]
+                following = places[said, min(step + AHEAD, last) * 2 + which, word]
                 hopper.barrier_wait(filled, stage, parity)
 
                 # multiply: started here; the one before it has ended, and its stage may be filled again
                 hopper.wgmma_fence()
-                moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+                moved = uint64(stage * (STAGE_BYTES >> 4))
                 hopper.wgmma_sp_f16(acc, 0, tiles, b_at + moved, a_at + moved, BLOCK_M, now, 0)
-                b_k, a_k = b_at + moved + uint64(B_STEP), a_at + moved + uint64(A_STEP)
+                b_k, a_k = b_at + moved + B_STEP, a_at + moved + A_STEP
                 hopper.wgmma_sp_f16(acc, 0, tiles, b_k, a_k, BLOCK_M, now, 1)
                 hopper.wgmma_commit()
                 hopper.wgmma_wait(1)
@@ -165,7 +160,7 @@ def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
             pairs.release(emptied, before, tells)
 
             # store
-            leave(c_map, m0, n0 + warp * uint32(WARP_N), tiles, own, acc, half, lane)
+            leave(c_map, m0, n0 + warp * WARP_N, tiles, own, acc, half, lane)
         if lane == 0:
             hopper.tma_wait_read(0)
     hopper.cluster_sync()  # a block that ended would take its shared memory with it
@@ -181,5 +176,5 @@ def launch(a, weights, c):
     M, N = c.shape
     b_map, a_map = MAPS.tiled(kept, (BLOCK_N, KEPT)), MAPS.tiled(a, (SHARE, BLOCK_K))
     c_map = MAPS.tiled(c, (PART, WARP_N))
-    blocks = hopper.persistent(-(-N // (pairs.CLUSTER * BLOCK_N)) * -(-M // BLOCK_M), pairs.CLUSTER)
+    blocks = hopper.persistent(-(-N // PAIR_N) * -(-M // BLOCK_M), CLUSTER)
     hgemm_sparse_wgmma[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, places, c_map, M, N, a.shape[1])

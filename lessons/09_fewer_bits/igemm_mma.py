@@ -14,30 +14,25 @@ import importlib
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from numba import cuda, int8, int32, uint32
+from numba import cuda, int8, int32, int64, uint32
 
-from lessons.toolkit import card, memory
+from lessons.toolkit import memory
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import INT8S, aligned, byte_array, commit_group, wait_group
 from lessons.toolkit.mma import ldmatrix4_at, mma_m16n8k32_s8, shared_address
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
-multiplying = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined").multiplying
+pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
 
 REQUIRES = "8.0"
 BLOCK_K = 128
-TILES = (128, 256, 3), (128, 128, 3)  # 144 KiB of shared memory; 96, where a block has no more than 99
-# STAGES: pairs of tiles in shared memory
-BLOCK_M, BLOCK_N, STAGES = card.largest(TILES, lambda tile: tile[2] * (tile[0] + tile[1]) * BLOCK_K)
-WARP_M, WARP_N = 64, 64
+BLOCK_M, BLOCK_N, STAGES = pipelined.BLOCK_M, pipelined.BLOCK_N, pipelined.STAGES  # as many bytes as there
+WARP_M, WARP_N, TUNABLES = pipelined.WARP_M, pipelined.WARP_N, pipelined.TUNABLES
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
-TUNABLES = {
-    "BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (1, 2, 4, 8, 16),
-    "BLOCKS_PER_SM": (1, 2),
-}  # fmt: skip
 
 MMA_M, MMA_N, MMA_K = 16, 8, 32  # the tile that one instruction multiplies
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K != 128 or STAGES < 2:
@@ -52,24 +47,26 @@ A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values, and 
 LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
 PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
 SHARED_BYTES = STAGES * STAGE
-ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
+ROWS, COLUMNS, ACC_ROW = pipelined.ROWS, pipelined.COLUMNS, pipelined.ACC_ROW
+K_STEPS, multiplying = BLOCK_K // MMA_K, pipelined.multiplying
 A_FRAG, B_FRAG, ACC = 2 * ROWS * 16, 2 * COLUMNS * 8, ROWS * ACC_ROW  # fragments of this k and the next; sums
 
 
 @inlined
+@narrow
 def place(row, column):
     """Where in a tile an element lies: pieces of sixteen change places within a row."""
-    return row * uint32(BLOCK_K) + (column ^ row % uint32(PIECES) * uint32(INT8S))
+    return row * BLOCK_K + (column ^ row % PIECES * INT8S)
 
 
 @inlined
+@narrow
 def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
     """32 k of the tiles to a half of the fragments; the lane names rows at a_at and b_at."""
     for i in range(ROWS):
-        ldmatrix4_at(a_frag, (half * ROWS + i) * 16, tiles, uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K)))
+        ldmatrix4_at(a_frag, (half * ROWS + i) * 16, tiles, start + a_at[k] + i * MMA_M * BLOCK_K)
     for j in range(0, COLUMNS, 2):
-        ldmatrix4_at(b_frag, (half * COLUMNS + j) * 8, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
+        ldmatrix4_at(b_frag, (half * COLUMNS + j) * 8, tiles, start + b_at[k] + j * MMA_N * BLOCK_K)
 
 
 @inlined
@@ -102,10 +99,11 @@ def specialise(full, kind):
     value, multiply, store = kind
 
     @pasted
+    @narrow
     @unroll
     def store_tile(c, acc, m, n, lane, paired, operands):
         """The sums to the warp's tile, from (m, n) on: four lanes write 32 bytes of a row, all of a sector."""
-        m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
+        m, n = m + lane // 4, n + lane % 4 * 2
         for i in unrolled(ROWS):
             for j in unrolled(COLUMNS):
                 first = i * ACC_ROW + j * 4
@@ -113,21 +111,23 @@ def specialise(full, kind):
                 store(c, m + i * MMA_M + 8, n + j * MMA_N, acc, first + 2, paired, operands)
 
     @inlined
+    @narrow
     def copy_tile(tiles, start, rows, array, row0, source, k0, wide):
         """Start a tile of `rows` rows from k0 on, to tiles[start]; what lies outside the array counts as zero."""
         K = array.shape[1]
-        thread = uint32(cuda.threadIdx.x)
-        row, column = thread // uint32(PIECES), thread % uint32(PIECES) * uint32(INT8S)
+        thread = cuda.threadIdx.x
+        row, column = thread // PIECES, thread % PIECES * INT8S
         # 8 rows further the XOR is the same: all places are constants away from the first
-        first = uint32(start + place(row, column))
+        first = start + place(row, column)
         for i in range(0, rows, COPY_ROWS):
-            at = uint32(first + uint32(i * BLOCK_K))
+            at = first + i * BLOCK_K
             if full:
                 memory.copy16_async(tiles, at, array, source + k0 + i * K)
             else:
                 memory.copy16_guarded(tiles, at, array, row0 + i + row, k0 + column, wide)
 
     @jit(THREADS, BLOCKS_PER_SM)
+    @narrow
     @unroll
     def igemm_mma(a, b_t, c, K, aligned, operands):
         tiles = byte_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
@@ -141,26 +141,26 @@ def specialise(full, kind):
         m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
         # locate: the warp, and what the thread copies, as flat offsets for k0 = 0
-        thread = uint32(cuda.threadIdx.x)
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
-        a_from = (m0 + thread // uint32(PIECES)) * a.shape[1] + thread % uint32(PIECES) * uint32(INT8S)
-        b_from = (n0 + thread // uint32(PIECES)) * b_t.shape[1] + thread % uint32(PIECES) * uint32(INT8S)
+        thread = cuda.threadIdx.x
+        warp, lane = thread // 32, thread % 32
+        warp_m, warp_n = warp // WARPS_N * WARP_M, warp % WARPS_N * WARP_N
+        a_from = (m0 + thread // PIECES) * a.shape[1] + thread % PIECES * INT8S
+        b_from = (n0 + thread // PIECES) * b_t.shape[1] + thread % PIECES * INT8S
 
         # stage: the first STAGES - 1 pairs of tiles, a group each
         for stage in range(STAGES - 1):
-            copy_tile(tiles, uint32(stage * STAGE), BLOCK_M, a, m0, a_from, stage * BLOCK_K, wide)
-            copy_tile(tiles, uint32(stage * STAGE + A_SIZE), BLOCK_N, b_t, n0, b_from, stage * BLOCK_K, True)
+            copy_tile(tiles, stage * STAGE, BLOCK_M, a, m0, a_from, stage * BLOCK_K, wide)
+            copy_tile(tiles, stage * STAGE + A_SIZE, BLOCK_N, b_t, n0, b_from, stage * BLOCK_K, True)
             commit_group()
 
         # locate: the rows that the lane names to ldmatrix. Of A lanes 0-15 name rows, lanes 16-31 the same 16 columns
         # further; of B every eight lanes change the columns, every sixteen rows
-        row, right = lane % uint32(16), lane // uint32(16) * uint32(INT8S)
-        n_row, n_right = lane // uint32(16) * uint32(8) + lane % uint32(8), lane // uint32(8) % uint32(2)
+        row, right = lane % 16, lane // 16 * INT8S
+        n_row, n_right = lane // 16 * 8 + lane % 8, lane // 8 % 2
         for k in unrolled(K_STEPS):
-            a_at[k] = shared_address(tiles, place(warp_m + row, uint32(k * MMA_K) + right))
-            at = place(warp_n + n_row, uint32(k * MMA_K) + n_right * uint32(INT8S))
-            b_at[k] = shared_address(tiles, uint32(A_SIZE) + at)
+            a_at[k] = shared_address(tiles, place(warp_m + row, k * MMA_K + right))
+            at = place(warp_n + n_row, k * MMA_K + n_right * INT8S)
+            b_at[k] = shared_address(tiles, A_SIZE + at)
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
@@ -171,9 +171,9 @@ def specialise(full, kind):
         cuda.syncthreads()
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
-        read, write = uint32(0), uint32(LAST)
-        load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
-        for k0 in range(0, K, BLOCK_K):
+        read, write, k0 = 0, LAST, int64(0)  # K may need 64 bits
+        load_fragments(0, tiles, read, 0, a_at, b_at, a_frag, b_frag)
+        while k0 < K:
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
                 if k == K_STEPS - 1:
@@ -183,17 +183,18 @@ def specialise(full, kind):
                     write = read
                     # behind the last pair there is none: its fragments are read again, for nobody
                     if k0 + BLOCK_K < K:
-                        read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
+                        read = read + STAGE if read < LAST else 0
 
                 # stage: the next k's fragments; once, the last pair so far, behind them: copies would put them off
-                k_next = uint32((k + 1) % K_STEPS)
-                load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
+                k_next = (k + 1) % K_STEPS
+                load_fragments((k + 1) % 2, tiles, read, k_next, a_at, b_at, a_frag, b_frag)
                 if k == 0 and k0 + AHEAD < K:
                     copy_tile(tiles, write, BLOCK_M, a, m0, a_from, k0 + AHEAD, wide)
-                    copy_tile(tiles, uint32(write + uint32(A_SIZE)), BLOCK_N, b_t, n0, b_from, k0 + AHEAD, True)
+                    copy_tile(tiles, write + A_SIZE, BLOCK_N, b_t, n0, b_from, k0 + AHEAD, True)
 
                 # multiply
-                multiply(uint32(k % 2), a_frag, b_frag, acc)
+                multiply(k % 2, a_frag, b_frag, acc)
+            k0 += BLOCK_K
 
         # store
         wait_group(0)

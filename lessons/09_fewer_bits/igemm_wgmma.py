@@ -16,12 +16,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda, int32, int64, uint32
+from numba import cuda, int32, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -36,15 +37,13 @@ REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 128
 STAGES = 4  # pairs of tiles in shared memory
 GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
-FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
+CONSUMERS, THREADS, FEW, MANY = specialised.CONSUMERS, specialised.THREADS, specialised.FEW, specialised.MANY
 TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_K = 64, 32  # rows and k of the tile that one instruction multiplies; its columns are BLOCK_N
 MAPS = Maps()
 if BLOCK_M != 2 * MMA_M or BLOCK_N % 64 or not 64 <= BLOCK_N <= 256 or BLOCK_K != 128 or STAGES < 2:
     raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} of 64 up to 256, {BLOCK_K=} 128, {STAGES=} 2 or more")
-CONSUMERS = BLOCK_M // MMA_M  # warpgroups
-THREADS = (1 + CONSUMERS) * 128
 ROW = BLOCK_K // 4  # words of a row of a tile
 A_SIZE = BLOCK_M * ROW  # words of a tile of A
 STAGE = (BLOCK_M + BLOCK_N) * BLOCK_K  # bytes of a pair
@@ -57,13 +56,19 @@ K_STEP = MMA_K >> 4  # from one k to the next, as descriptors count
 ACC = BLOCK_N // 2  # sums of a thread
 EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
 locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
-boxed = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
-@inlined
-def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
-    """The warp's rows of a tile of C, from (m0 + row, n0) on, through its slabs at tiles[own]."""
-    boxed(to_map, m0, row, n0, tiles, own, acc, 0, lane)
+def leaving_words(leave_part, packed):
+    """Build the function by which a warp's rows of a tile of C leave, from (m0 + row, n0) on, through its slabs at
+    tiles[own], in boxes of words; a word is `packed` columns."""
+    boxed = stores.leaving(leave_part, ROW, BLOCK_N // (packed * ROW))
+
+    @inlined
+    @narrow
+    def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
+        boxed(to_map, m0, row, n0 // packed, tiles, own, acc, 0, lane)
+
+    return leave
 
 
 class Kind(NamedTuple):
@@ -74,17 +79,18 @@ class Kind(NamedTuple):
     tiles: Any
     consume: Any
     store: Any = unaligned.store_pair
-    leave: Any = leave
+    leave: Any = leaving_words(leave_part, 1)
     releasing: int = 1
 
 
 @inlined
+@narrow
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on, a box each; what lies outside A or B counts as zero."""
-    start = stage * uint32(STAGE // 4)
+    start = stage * (STAGE // 4)
     hopper.barrier_expect(bars, stage, STAGE)
     hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
-    hopper.tma_load2(tiles, start + uint32(A_SIZE), b_map, bars, stage, n0, k0)
+    hopper.tma_load2(tiles, start + A_SIZE, b_map, bars, stage, n0, k0)
 
 
 def consuming(wgmma):
@@ -101,11 +107,12 @@ _, FRAG, lane_row, from_registers = im2col.multiplying.products(INT8, STAGES, ST
 
 
 @pasted
+@narrow
 def consume_s8(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
     """A consumer's loop for int8: A through registers, from where the lane's row begins."""
-    frag, thread = cuda.local.array(FRAG, int32), uint32(cuda.threadIdx.x)
-    warp, lane = thread // uint32(32), thread % uint32(32)
-    at = lane_row(tiles, thread // uint32(128), warp * uint32(WARP_M), lane)
+    frag, thread = cuda.local.array(FRAG, int32), cuda.threadIdx.x
+    warp, lane = thread // 32, thread % 32
+    at = lane_row(tiles, thread // 128, warp * WARP_M, lane)
     return from_registers(acc, frag, tiles, filled, emptied, stage, parity, steps, at, b_at, lane)
 
 
@@ -118,6 +125,7 @@ def specialise(kind, boxes):
     value, all_tiles, consume, store, leave, releasing = kind
 
     @jit(THREADS)
+    @narrow
     @unroll
     def igemm_wgmma(a_map, b_map, c, M, N, K, paired, operands):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
@@ -126,37 +134,36 @@ def specialise(kind, boxes):
         blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
         turns = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x  # the block's first tile, where they end, a step
         steps = int32((K + BLOCK_K - 1) // BLOCK_K)
-        thread = uint32(cuda.threadIdx.x)
-        warpgroup = thread // uint32(128)
+        thread = cuda.threadIdx.x
+        warpgroup = thread // 128
         if thread == 0:
             hopper.open_stages(filled, emptied, STAGES, CONSUMERS * releasing)
             hopper.publish_barriers()
         cuda.syncthreads()
 
-        if warpgroup == uint32(CONSUMERS):
+        if warpgroup == CONSUMERS:
             # stage: one thread, whenever a stage is empty
             hopper.give_registers(FEW)
-            if thread == uint32(CONSUMERS * 128):
+            if thread == CONSUMERS * 128:
                 produce(tiles, filled, emptied, a_map, b_map, turns, blocks_m, blocks_n, steps)
         else:
             hopper.take_registers(MANY)
             # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, where the warp's sums leave
-            a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+            a_at = hopper.descriptor(tiles, warpgroup * MMA_M * ROW, 0, EIGHT_ROWS)
             b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
-            leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)
-            own, stage, parity = uint32(LEAVING) + warp * uint32(SLABS * SLAB), uint32(0), uint32(0)
+            leads, warp, lane = thread % 128 == 0, thread // 32, thread % 32
+            own, stage, parity = LEAVING + warp * SLABS * SLAB, 0, 0
             for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
-                m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
+                m0, n0 = locate(tile, blocks_m, blocks_n)
                 for j in range(ACC):
                     acc[j] = value(0)
                 stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
 
                 # store
                 if boxes:
-                    leave(c, m0, warp * uint32(WARP_M), n0, tiles, own, acc, lane, uint32(N), operands)
+                    leave(c, m0, warp * WARP_M, n0, tiles, own, acc, lane, uint32(N), operands)
                 else:
-                    m = int64(m0 + warp * uint32(WARP_M) + lane // uint32(4))
-                    n = int64(n0 + lane % uint32(4) * uint32(2))
+                    m, n = m0 + warp * WARP_M + lane // 4, n0 + lane % 4 * 2
                     for j in unrolled(EIGHTS):
                         store(c, m, n + j * 8, acc, 4 * j, paired, operands)
                         store(c, m + 8, n + j * 8, acc, 4 * j + 2, paired, operands)

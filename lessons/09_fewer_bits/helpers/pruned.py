@@ -6,9 +6,10 @@ What is kept of B lies K-major, in half as many columns. Its places are stored a
 """
 
 import numpy as np
-from numba import cuda, float32, int64, uint32
+from numba import cuda, float32, int64
 
 from lessons.toolkit.mma import to_half
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 ROWS, DEPTH = 32, 32  # columns of B, and k, that 32 words are about
@@ -23,6 +24,7 @@ def greater(four, i, j):
 
 
 @cuda.jit
+@narrow
 @unroll
 def pack(b, kept, places):
     """A thread for a word: two columns of B, 16 k of each."""
@@ -34,14 +36,14 @@ def pack(b, kept, places):
         k_tiles = places.shape[1]
         n0 = tile // k_tiles * ROWS + lane // 4 + lane // 2 % 2 * 16
         k0 = tile % k_tiles * DEPTH + lane % 2 * 16
-        word = uint32(0)
+        word = 0
         for below in range(2):
             n = n0 + 8 * below
             for group in range(FOURS):
                 k = k0 + 4 * group
                 for i in unrolled(4):
                     four[i] = float32(b[k + i, n]) if k + i < K and n < N else float32(0.0)
-                found = uint32(0)
+                found = 0
                 for i in unrolled(4):
                     before = 0
                     for j in unrolled(4):
@@ -49,8 +51,8 @@ def pack(b, kept, places):
                             before += 1
                     if before < 2:
                         kept[n, k // 2 + found] = to_half(four[i])
-                        word |= uint32(i) << uint32(16 * below + 4 * group + 2 * found)
-                        found += uint32(1)
+                        word |= i << 16 * below + 4 * group + 2 * found
+                        found += 1
         places[tile // k_tiles, tile % k_tiles, lane] = word
 
 

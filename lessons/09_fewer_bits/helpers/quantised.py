@@ -11,11 +11,12 @@ from functools import lru_cache, partial
 from types import SimpleNamespace
 
 import numpy as np
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, int32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.memory import VECTOR, load4
 from lessons.toolkit.mma import to_int8
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
@@ -39,10 +40,11 @@ def store_quantised(c, m, n, acc, i, paired, operands):
 
 
 @inlined
+@narrow(signed=True)
 def packed(acc, i, near, far):
     """acc[i] and acc[i + 1] times their factors, as int8 in the lower half of a word."""
     low, high = int32(to_int8(float32(acc[i]) * near)), int32(to_int8(float32(acc[i + 1]) * far))
-    return int32((low & int32(BYTE)) | (high & int32(BYTE)) << int32(8))
+    return low & BYTE | (high & BYTE) << 8
 
 
 @lru_cache
@@ -52,32 +54,33 @@ def leaving(BOXES):
     PENDING = 0 if BOXES % SLABS else SLABS - 1  # slabs that may still be leaving: each tile begins with the first
 
     @inlined
+    @narrow
     @unroll
     def leave(to_map, m0, row, n0, tiles, own, acc, lane, N, operands):
         (factors,) = operands
-        group, pair, odd = lane // uint32(4), lane % uint32(4), lane % uint32(2)
+        group, pair, odd = lane // 4, lane % 4, lane % 2
         for box in unrolled(BOXES):
-            slab = own + uint32(box % SLABS * SLAB)
+            slab = own + box % SLABS * SLAB
             if lane == 0:
                 hopper.tma_wait_read(PENDING)  # what lay here has left
             cuda.syncwarp()
             # of two times 8 columns a lane has two pairs: its neighbour completes one to a word, and gets the other
             for two in unrolled(ROW // 4):
-                first, n = 8 * (box * (ROW // 4) + two), n0 + uint32(128 * box + 16 * two) + pair * uint32(2)
-                n = n if n < N else uint32(0)  # what is outside is clipped
+                first, n = 8 * (box * (ROW // 4) + two), n0 + 128 * box + 16 * two + pair * 2
+                n = n if n < N else 0  # what is outside is clipped
                 near, far, near_8, far_8 = factors[n], factors[n + 1], factors[n + 8], factors[n + 9]
-                word = (uint32(4 * two) + odd * uint32(2) + pair // uint32(2)) ^ group * uint32(4)  # swizzled
-                at = slab + group * uint32(ROW) + word
+                word = (4 * two + odd * 2 + pair // 2) ^ group * 4  # swizzled
+                at = slab + group * ROW + word
                 for half in unrolled(2):
                     left = packed(acc, first + 2 * half, near, far)
                     right = packed(acc, first + 4 + 2 * half, near_8, far_8)
                     theirs = cuda.shfl_xor_sync(0xFFFFFFFF, left if odd else right, 1)
                     four = theirs | right << 16 if odd else left | theirs << 16
-                    tiles[at + uint32(8 * ROW * half)] = int32(four)
+                    tiles[at + 8 * ROW * half] = int32(four)
             hopper.fence_async()
             cuda.syncwarp()
             if lane == 0:
-                hopper.tma_store2(to_map, int32(m0) + int32(row), int32(n0) // 4 + int32(ROW * box), tiles, slab)
+                hopper.tma_store2(to_map, m0 + row, n0 // 4 + ROW * box, tiles, slab)
                 hopper.tma_commit()
 
     return leave
@@ -102,11 +105,8 @@ def quantise_fours(sums, factors, words):
     if i < words.size:
         load4(four, 0, sums, VECTOR * i)
         n = VECTOR * i % factors.size
-        word = uint32(0)
-        for v in range(VECTOR):
-            value = int32(to_int8(float32(four[v]) * factors[n + v]))
-            word |= (uint32(value) & uint32(BYTE)) << uint32(8 * v)
-        words[i] = int32(word)
+        low = packed(four, 0, factors[n], factors[n + 1])
+        words[i] = int32(low | packed(four, 2, factors[n + 2], factors[n + 3]) << 16)
 
 
 def apart(sums, factors, c):
