@@ -11,7 +11,7 @@ Run: python -m lessons.07_hopper hgemm_tma
 
 import importlib
 
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, float32, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
@@ -35,19 +35,19 @@ MAPS = Maps()
 @inlined
 def following(stage, parity, STAGES):
     """The stage after this one, and the parity of its phase."""
-    if stage == uint32(STAGES - 1):
-        return uint32(0), uint32(parity ^ uint32(1))
-    return uint32(stage + uint32(1)), parity
+    if stage == STAGES - 1:
+        return uint32(0), uint32(parity ^ 1)
+    return uint32(stage + 1), parity
 
 
 @inlined
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
-    start = stage * uint32(STAGE)
+    start = stage * STAGE
     hopper.barrier_expect(bars, stage, STAGE_BYTES)
     hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     for panel in range(PARTS):
-        hopper.tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + panel * ROW)
+        hopper.tma_load2(tiles, start + A_SIZE + panel * PANEL, b_map, bars, stage, k0, n0 + panel * ROW)
 
 
 @jit(THREADS)
@@ -64,8 +64,8 @@ def hgemm_tma(a_map, b_map, c, K, paired):
 
     # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
     thread = uint32(cuda.threadIdx.x)
-    warpgroup = thread // uint32(128)
-    a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+    warpgroup = thread // 128
+    a_at = hopper.descriptor(tiles, warpgroup * MMA_M * ROW, 0, EIGHT_ROWS)
     b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
 
     for part in unrolled(PARTS):
@@ -88,7 +88,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         hopper.barrier_wait(arrived, stage, parity)
 
         # multiply: started here, it runs on while the copy engine is asked
-        moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+        moved = stage * (STAGE_BYTES >> 4)
         multiply(acc, tiles, a_at, b_at, moved)
 
         # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
@@ -99,7 +99,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         hopper.wgmma_wait(0)
 
     # store
-    m, n = m0 + thread // uint32(32) * uint32(16), n0
+    m, n = m0 + thread // 32 * 16, n0
     for part in unrolled(PARTS):
         hopper.store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
 
