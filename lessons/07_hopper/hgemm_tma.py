@@ -64,8 +64,8 @@ def hgemm_tma(a_map, b_map, c, K, paired):
 
     # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
     thread = uint32(cuda.threadIdx.x)
-    warpgroup = thread // 128
-    a_at = hopper.descriptor(tiles, warpgroup * MMA_M * ROW, 0, EIGHT_ROWS)
+    warpgroup = thread // uint32(128)
+    a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
     b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
 
     for part in unrolled(PARTS):
@@ -79,7 +79,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         hopper.publish_barriers()
         for i in range(STAGES - 1):
             if i * BLOCK_K < K:
-                load_tiles(tiles, arrived, uint32(i), a_map, b_map, m0, n0, i * BLOCK_K)
+                load_tiles(tiles, arrived, i, a_map, b_map, m0, n0, i * BLOCK_K)
 
     stage, parity, write = uint32(0), uint32(0), uint32(STAGES - 1)
     for k0 in range(0, K, BLOCK_K):
