@@ -84,8 +84,8 @@ def specialise(full):
         a_from, b_from = begin(m0, n0, N, K)
 
         # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
-        warpgroup = thread // 128
-        a_at = hopper.descriptor(tiles, warpgroup * MMA_M * ROW, 0, EIGHT_ROWS)
+        warpgroup = thread // uint32(128)
+        a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
         b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
 
         for part in unrolled(PARTS):
