@@ -15,7 +15,7 @@ Run: python -m lessons.07_hopper gemm_tf32x3
 import importlib
 
 import numpy as np
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, float32, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
@@ -70,13 +70,13 @@ def locate(tile, blocks_m, blocks_n, rank):
 @inlined
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, N, k0, rank):
     """Ask for the tile of A from k0 on, and for shares of B's two, for all; what lies outside A counts as zero."""
-    start = stage * uint32(STAGE)
+    start = stage * STAGE
     hopper.barrier_expect(bars, stage, STAGE_BYTES)
     hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
-    at = start + uint32(A_SIZE) + rank * uint32(SHARE * ROW)
-    n0 += rank * uint32(SHARE)
+    at = start + A_SIZE + rank * SHARE * ROW
+    n0 += rank * SHARE
     hopper.tma_load2_multicast(tiles, at, b_map, bars, stage, n0, k0, ALL)
-    hopper.tma_load2_multicast(tiles, at + uint32(B_SIZE), b_map, bars, stage, N + n0, k0, ALL)
+    hopper.tma_load2_multicast(tiles, at + B_SIZE, b_map, bars, stage, N + n0, k0, ALL)
 
 
 split_a = splitting.split_a
@@ -93,21 +93,21 @@ def gemm_tf32x3(a_map, b_map, c_map, M, N, K):
     blocks_m, blocks_n = (M + CLUSTER * BLOCK_M - 1) // (CLUSTER * BLOCK_M), (N + BLOCK_N - 1) // BLOCK_N
     thread, rank = uint32(cuda.threadIdx.x), hopper.cluster_rank()
     first, clusters = cuda.blockIdx.x // CLUSTER, cuda.gridDim.x // CLUSTER
-    warpgroup = thread // uint32(128)
+    warpgroup = thread // 128
     if thread == 0:
         hopper.open_stages(filled, emptied, STAGES, CLUSTER * CONSUMERS * 4)
         hopper.publish_barriers()
     hopper.cluster_sync()
 
     stage, parity = uint32(0), uint32(0)
-    if warpgroup == uint32(CONSUMERS):
+    if warpgroup == CONSUMERS:
         # stage: one thread, whenever a stage is empty
         hopper.give_registers(FEW)
-        if thread == uint32(CONSUMERS * 128):
+        if thread == CONSUMERS * 128:
             for tile in range(first, blocks_m * blocks_n, clusters):
                 m0, n0 = locate(tile, blocks_m, blocks_n, rank)
                 for k0 in range(0, K, BLOCK_K):
-                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    hopper.barrier_wait(emptied, stage, parity ^ 1)  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, N, k0, rank)
                     stage, parity = hopper.next_stage(stage, parity, STAGES)
     else:
@@ -117,7 +117,7 @@ def gemm_tf32x3(a_map, b_map, c_map, M, N, K):
         row, member = lane // uint32(4), lane % uint32(4)
         a_at, swizzle = (warp * uint32(WARP_M) + row) * uint32(ROW) + member, row * uint32(4)
         b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
-        own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
+        own = LEAVING + warp * SLABS * SLAB
         for tile in range(first, blocks_m * blocks_n, clusters):
             m0, n0 = locate(tile, blocks_m, blocks_n, rank)
             for j in range(ACC):
@@ -129,25 +129,25 @@ def gemm_tf32x3(a_map, b_map, c_map, M, N, K):
                 # multiply: from zero, small products first
                 for j in range(ACC):
                     acc[j] = float32(0.0)
-                b = b_at + uint64(stage * uint32(STAGE_BYTES >> 4))
+                b = b_at + stage * (STAGE_BYTES >> 4)
                 hopper.wgmma_fence()
                 for k in unrolled(K_STEPS):
-                    hopper.wgmma_tf32_registers(acc, 0, low, 4 * k, tiles, b + uint64(k * STEP), BLOCK_N)
+                    hopper.wgmma_tf32_registers(acc, 0, low, 4 * k, tiles, b + k * STEP, BLOCK_N)
                 for k in unrolled(K_STEPS):
-                    hopper.wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + uint64(LOW + k * STEP), BLOCK_N)
+                    hopper.wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + LOW + k * STEP, BLOCK_N)
                 for k in unrolled(K_STEPS):
-                    hopper.wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + uint64(k * STEP), BLOCK_N)
+                    hopper.wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + k * STEP, BLOCK_N)
                 hopper.wgmma_commit()
                 hopper.wgmma_wait(0)
                 cuda.syncwarp()  # threads have read A themselves: a stage is empty when every warp says so
-                if lane < uint32(CLUSTER):
+                if lane < CLUSTER:
                     hopper.barrier_arrive_at(emptied, stage, lane)
                 stage, parity = hopper.next_stage(stage, parity, STAGES)
                 for j in range(ACC):  # while the other consumer's products are multiplied
                     total[j] += acc[j]
 
             # store
-            leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, total, 0, lane)
+            leave(c_map, m0, warp * WARP_M, n0, tiles, own, total, 0, lane)
         if lane == 0:
             hopper.tma_wait_read(0)
     hopper.cluster_sync()  # a block that ended would take its shared memory with it

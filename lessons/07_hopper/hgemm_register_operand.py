@@ -11,7 +11,7 @@ Run: python -m lessons.07_hopper hgemm_register_operand
 
 import importlib
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, uint32
 from numba.types import float16
 
 from lessons.toolkit import hopper
@@ -45,18 +45,18 @@ SETS = 2  # of their registers: the unit reads one while the other is loaded
 def load_fragments(frag, first, tiles, at):
     """The warp's 16 rows of a tile of A to frag[first] on; the lane's row begins at tiles[at], swizzled."""
     for k in range(K_STEPS):
-        ldmatrix4(frag, first + 8 * k, tiles, at ^ uint32(k * MMA_K))
+        ldmatrix4(frag, first + 8 * k, tiles, at ^ k * MMA_K)
 
 
 @pasted
 @unroll
 def start(acc, frag, s, tiles, stage, step, a_at, b_at):
     """Start a stage's products, A in set s of the registers."""
-    load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
+    load_fragments(frag, s * FRAG, tiles, a_at + stage * STAGE)
     hopper.wgmma_fence()
-    moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+    moved = stage * (STAGE_BYTES >> 4)
     for k in unrolled(K_STEPS):
-        b_k = b_at + moved + uint64(k * B_STEP)
+        b_k = b_at + moved + k * B_STEP
         hopper.wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
 
 
@@ -104,25 +104,25 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
     turns = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x  # the block's first tile, where they end, a step
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
     thread = uint32(cuda.threadIdx.x)
-    warpgroup = thread // uint32(128)
+    warpgroup = thread // 128
     if thread == 0:
         hopper.open_stages(filled, emptied, STAGES, CONSUMERS * 4)
         hopper.publish_barriers()
     cuda.syncthreads()
 
-    if warpgroup == uint32(CONSUMERS):
+    if warpgroup == CONSUMERS:
         # stage: one thread, whenever a stage is empty
         hopper.give_registers(FEW)
-        if thread == uint32(CONSUMERS * 128):
+        if thread == CONSUMERS * 128:
             produce(tiles, filled, emptied, a_map, b_map, turns, blocks_m, blocks_n, steps)
     else:
         hopper.take_registers(MANY)
         # locate: where in the tile of A the lane's row lies, the first tile of B, and where the warp's sums leave
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        row, right = warp * uint32(WARP_M) + lane % uint32(16), lane // uint32(16)
-        a_at = row * uint32(ROW) + (right ^ row % uint32(8)) * uint32(8)
+        warp, lane = thread // 32, thread % 32
+        row, right = warp * WARP_M + lane % 16, lane // 16
+        a_at = row * ROW + (right ^ row % 8) * 8
         b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
-        own, stage, parity = uint32(LEAVING) + warp * uint32(SLABS * SLAB), uint32(0), uint32(0)
+        own, stage, parity = LEAVING + warp * SLABS * SLAB, uint32(0), uint32(0)
         for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
             m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
             for part in unrolled(PARTS):
@@ -131,7 +131,7 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
             stage, parity = consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane)
 
             # store
-            leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
+            leave(c_map, m0, warp * WARP_M, n0, tiles, own, acc, 0, lane)
         if lane == 0:
             hopper.tma_wait_read(0)
 

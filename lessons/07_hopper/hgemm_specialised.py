@@ -11,7 +11,7 @@ Run: python -m lessons.07_hopper hgemm_specialised
 
 import importlib
 
-from numba import cuda, float32, int32, int64, uint32, uint64
+from numba import cuda, float32, int32, int64, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
@@ -44,8 +44,8 @@ def producing(load_tiles, following, locate, STAGES, STEP):
         for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
             m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
             for step in range(steps):
-                hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
-                load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(STEP))
+                hopper.barrier_wait(emptied, stage, parity ^ 1)  # the first STAGES waits pass at once
+                load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, step * STEP)
                 stage, parity = following(stage, parity, STAGES)
 
     return produce
@@ -61,7 +61,7 @@ def consuming(multiply, following, STAGES, STAGE_BYTES):
             hopper.barrier_wait(filled, stage, parity)
 
             # multiply: started here; the one before it has ended, and its stage may be filled again
-            moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+            moved = stage * (STAGE_BYTES >> 4)
             multiply(acc, tiles, a_at, b_at, moved)
             hopper.wgmma_wait(1)
             if leads and step > 0:
@@ -91,23 +91,23 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
     turns = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x  # the block's first tile, where they end, a step
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
     thread = uint32(cuda.threadIdx.x)
-    warpgroup = thread // uint32(128)
+    warpgroup = thread // 128
     if thread == 0:
         hopper.open_stages(filled, emptied, STAGES, CONSUMERS)
         hopper.publish_barriers()
     cuda.syncthreads()
 
-    if warpgroup == uint32(CONSUMERS):
+    if warpgroup == CONSUMERS:
         # stage: one thread, whenever a stage is empty
         hopper.give_registers(FEW)
-        if thread == uint32(CONSUMERS * 128):
+        if thread == CONSUMERS * 128:
             produce(tiles, filled, emptied, a_map, b_map, turns, blocks_m, blocks_n, steps)
     else:
         hopper.take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
-        a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+        a_at = hopper.descriptor(tiles, warpgroup * MMA_M * ROW, 0, EIGHT_ROWS)
         b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
-        leads, stage, parity = thread % uint32(128) == uint32(0), uint32(0), uint32(0)
+        leads, stage, parity = thread % 128 == 0, uint32(0), uint32(0)
         for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
             m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
             for part in unrolled(PARTS):
@@ -116,7 +116,7 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
             stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
 
             # store
-            m, n = int64(m0 + thread // uint32(32) * uint32(16)), int64(n0)
+            m, n = int64(m0 + thread // 32 * 16), int64(n0)
             for part in unrolled(PARTS):
                 hopper.store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
 

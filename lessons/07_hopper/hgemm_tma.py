@@ -11,7 +11,7 @@ Run: python -m lessons.07_hopper hgemm_tma
 
 import importlib
 
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, float32, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
@@ -35,19 +35,19 @@ MAPS = Maps()
 @inlined
 def following(stage, parity, STAGES):
     """The stage after this one, and the parity of its phase."""
-    if stage == uint32(STAGES - 1):
-        return uint32(0), uint32(parity ^ uint32(1))
-    return uint32(stage + uint32(1)), parity
+    if stage == STAGES - 1:
+        return uint32(0), uint32(parity ^ 1)
+    return uint32(stage + 1), parity
 
 
 @inlined
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
-    start = stage * uint32(STAGE)
+    start = stage * STAGE
     hopper.barrier_expect(bars, stage, STAGE_BYTES)
     hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     for panel in range(PARTS):
-        hopper.tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + panel * ROW)
+        hopper.tma_load2(tiles, start + A_SIZE + panel * PANEL, b_map, bars, stage, k0, n0 + panel * ROW)
 
 
 @jit(THREADS)
@@ -79,7 +79,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         hopper.publish_barriers()
         for i in range(STAGES - 1):
             if i * BLOCK_K < K:
-                load_tiles(tiles, arrived, uint32(i), a_map, b_map, m0, n0, i * BLOCK_K)
+                load_tiles(tiles, arrived, i, a_map, b_map, m0, n0, i * BLOCK_K)
 
     stage, parity, write = uint32(0), uint32(0), uint32(STAGES - 1)
     for k0 in range(0, K, BLOCK_K):
@@ -88,7 +88,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         hopper.barrier_wait(arrived, stage, parity)
 
         # multiply: started here, it runs on while the copy engine is asked
-        moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+        moved = stage * (STAGE_BYTES >> 4)
         multiply(acc, tiles, a_at, b_at, moved)
 
         # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
@@ -99,7 +99,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         hopper.wgmma_wait(0)
 
     # store
-    m, n = m0 + thread // uint32(32) * uint32(16), n0
+    m, n = m0 + thread // 32 * 16, n0
     for part in unrolled(PARTS):
         hopper.store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
 

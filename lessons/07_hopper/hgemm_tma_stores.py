@@ -39,12 +39,12 @@ SHARED_BYTES = BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
 @inlined
 def leave_part(tiles, at, acc, first):
     """The warp's part of 64 columns, 16 rows, from acc[first] on to tiles[at], swizzled."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
+    lane = uint32(cuda.threadIdx.x) % 32
+    row, pair = lane // 4, lane % 4 * 2
     for j in range(8):
-        place = at + row * uint32(64) + (uint32(j) ^ row) * uint32(8) + pair
-        store2_rounded(tiles, place, acc, first + uint32(4 * j))
-        store2_rounded(tiles, place + uint32(8 * 64), acc, first + uint32(4 * j + 2))
+        place = at + row * 64 + (j ^ row) * 8 + pair
+        store2_rounded(tiles, place, acc, first + 4 * j)
+        store2_rounded(tiles, place + 8 * 64, acc, first + 4 * j + 2)
 
 
 def leaving(leave_part, ROW, PARTS, PENDING=SLABS - 1):
@@ -56,16 +56,15 @@ def leaving(leave_part, ROW, PARTS, PENDING=SLABS - 1):
     def leave(to_map, m0, row, n0, tiles, own, acc, band, lane):
         """The warp's rows of the consumer's `band` of 64, from (m0 + row, n0) on; its slabs begin at tiles[own]."""
         for part in unrolled(PARTS):
-            slab = own + uint32((band * PARTS + part) % SLABS * SLAB)
+            slab = own + (band * PARTS + part) % SLABS * SLAB
             if lane == 0:
                 hopper.tma_wait_read(PENDING)  # what lay here has left
             cuda.syncwarp()
-            leave_part(tiles, slab, acc, uint32((band * PARTS + part) * PART))
+            leave_part(tiles, slab, acc, (band * PARTS + part) * PART)
             hopper.fence_async()
             cuda.syncwarp()
             if lane == 0:
-                m = int32(m0) + int32(row + uint32(band * MMA_M))
-                hopper.tma_store2(to_map, m, int32(n0) + int32(part * ROW), tiles, slab)
+                hopper.tma_store2(to_map, m0 + row + band * MMA_M, n0 + part * ROW, tiles, slab)
                 hopper.tma_commit()
 
     return leave
@@ -84,24 +83,24 @@ def hgemm_tma_stores(a_map, b_map, c_map, M, N, K):
     turns = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x  # the block's first tile, where they end, a step
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
     thread = uint32(cuda.threadIdx.x)
-    warpgroup = thread // uint32(128)
+    warpgroup = thread // 128
     if thread == 0:
         hopper.open_stages(filled, emptied, STAGES, CONSUMERS)
         hopper.publish_barriers()
     cuda.syncthreads()
 
-    if warpgroup == uint32(CONSUMERS):
+    if warpgroup == CONSUMERS:
         # stage: one thread, whenever a stage is empty
         hopper.give_registers(FEW)
-        if thread == uint32(CONSUMERS * 128):
+        if thread == CONSUMERS * 128:
             produce(tiles, filled, emptied, a_map, b_map, turns, blocks_m, blocks_n, steps)
     else:
         hopper.take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, where the warp's sums leave
-        a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+        a_at = hopper.descriptor(tiles, warpgroup * MMA_M * ROW, 0, EIGHT_ROWS)
         b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
-        leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)
-        own, stage, parity = uint32(LEAVING) + warp * uint32(SLABS * SLAB), uint32(0), uint32(0)
+        leads, warp, lane = thread % 128 == 0, thread // 32, thread % 32
+        own, stage, parity = LEAVING + warp * SLABS * SLAB, uint32(0), uint32(0)
         for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
             m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
             for part in unrolled(PARTS):
@@ -110,7 +109,7 @@ def hgemm_tma_stores(a_map, b_map, c_map, M, N, K):
             stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
 
             # store
-            leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
+            leave(c_map, m0, warp * WARP_M, n0, tiles, own, acc, 0, lane)
         if lane == 0:
             hopper.tma_wait_read(0)
 

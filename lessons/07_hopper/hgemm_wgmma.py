@@ -53,7 +53,7 @@ def multiplying(wgmma, N, K_STEPS, A_STEP, B_STEP):
     def multiply(acc, tiles, a, b, moved):
         hopper.wgmma_fence()
         for k in unrolled(K_STEPS):
-            wgmma(acc, 0, tiles, a + (moved + uint64(k * A_STEP)), b + (moved + uint64(k * B_STEP)), N)
+            wgmma(acc, 0, tiles, a + (moved + k * A_STEP), b + (moved + k * B_STEP), N)
         hopper.wgmma_commit()
 
     return multiply
@@ -95,7 +95,7 @@ def specialise(full):
         # stage: the first STAGES - 1 pairs of tiles, a group each
         for stage in range(STAGES - 1):
             if stage * BLOCK_K < K:
-                copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
+                copy_tiles(tiles, stage * STAGE, a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
             commit_group()
 
         read, write = uint32(0), uint32(LAST)
@@ -106,7 +106,7 @@ def specialise(full):
             cuda.syncthreads()
 
             # multiply: started here, it runs on while copies start
-            moved = uint64(read * uint32(BYTES) >> uint32(4))
+            moved = uint64(read * BYTES >> 4)
             multiply(acc, tiles, a_at, b_at, moved)
 
             # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
@@ -114,12 +114,12 @@ def specialise(full):
                 copy_tiles(tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
             commit_group()
             write = read
-            read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
+            read = uint32(read + STAGE) if read < LAST else uint32(0)
             hopper.wgmma_wait(0)
 
         # store
         wait_group(0)
-        m, n = m0 + thread // uint32(32) * uint32(16), n0
+        m, n = m0 + thread // 32 * 16, n0
         for part in unrolled(PARTS):
             hopper.store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
 

@@ -238,7 +238,7 @@ def test_fragments_that_are_changed_under_way_are_found(write, old, new):
 
 
 SYNC = "                    cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so\n"
-SWIZZLED = "(right ^ row % uint32(8))"
+SWIZZLED = "(right ^ row % 8)"
 
 
 REGISTERS_WRONG = {

@@ -7,7 +7,7 @@ memory, which launch asks for as dynamic; nothing is read from global memory by 
 Grade: python -m common grade 07.13
 """
 
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, float32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit

@@ -9,7 +9,7 @@ Grade: python -m common grade 07.6
 
 import importlib
 
-from numba import cuda, uint32
+from numba import cuda
 
 from lessons.toolkit import hopper
 from lessons.toolkit.pasted import pasted
@@ -26,7 +26,7 @@ STAGE_BYTES = 2 * STAGE
 
 @pasted
 def produce(tiles, filled, emptied, a_map, b_map, tiles_m, tiles_n, K):
-    stage, parity = uint32(0), uint32(0)
+    stage, parity = 0, 0
     # >>> your code: 8 lines
     # for tile in range(cuda.blockIdx.x, ...), and with hopper.next_stage at the end
     # <<<

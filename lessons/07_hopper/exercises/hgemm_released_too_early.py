@@ -5,7 +5,7 @@ while what might still be reading. Change one line. K and N are multiples of 8.
 Grade: python -m common grade 07.5
 """
 
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, float32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
@@ -29,7 +29,7 @@ def hgemm_released_too_early(a_map, b_map, c, K, paired):
     tiles = hopper.half_tiles()
     filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
-    thread = uint32(cuda.threadIdx.x)
+    thread = cuda.threadIdx.x
 
     # locate
     blocks_n = (c.shape[1] + BLOCK_N - 1) // BLOCK_N
@@ -41,14 +41,14 @@ def hgemm_released_too_early(a_map, b_map, c, K, paired):
         hopper.publish_barriers()
     cuda.syncthreads()
 
-    stage, parity = uint32(0), uint32(0)
+    stage, parity = 0, 0
     if thread == 128:
         # stage
         for k0 in range(0, K, BLOCK_K):
-            hopper.barrier_wait(emptied, stage, parity ^ uint32(1))
+            hopper.barrier_wait(emptied, stage, parity ^ 1)
             hopper.barrier_expect(filled, stage, STAGE_BYTES)
-            hopper.tma_load2(tiles, stage * uint32(STAGE), a_map, filled, stage, m0, k0)
-            hopper.tma_load2(tiles, stage * uint32(STAGE) + uint32(A_SIZE), b_map, filled, stage, k0, n0)
+            hopper.tma_load2(tiles, stage * STAGE, a_map, filled, stage, m0, k0)
+            hopper.tma_load2(tiles, stage * STAGE + A_SIZE, b_map, filled, stage, k0, n0)
             stage, parity = hopper.next_stage(stage, parity, STAGES)
     elif thread < 128:
         for i in range(ACC):
@@ -58,10 +58,10 @@ def hgemm_released_too_early(a_map, b_map, c, K, paired):
         for _ in range(0, K, BLOCK_K):
             # multiply
             hopper.barrier_wait(filled, stage, parity)
-            moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+            moved = stage * (STAGE_BYTES >> 4)
             hopper.wgmma_fence()
             for k in unrolled(4):
-                a, b = a_at + moved + uint64(k * 2), b_at + moved + uint64(k * 128)
+                a, b = a_at + moved + k * 2, b_at + moved + k * 128
                 hopper.wgmma_f16_rows(acc, 0, tiles, a, b, BLOCK_N)
             hopper.wgmma_commit()
             hopper.wgmma_wait(1)
@@ -71,7 +71,7 @@ def hgemm_released_too_early(a_map, b_map, c, K, paired):
         hopper.wgmma_wait(0)
 
         # store
-        hopper.store_part(c, m0 + thread // uint32(32) * uint32(16), n0, acc, uint32(0), paired)
+        hopper.store_part(c, m0 + thread // 32 * 16, n0, acc, 0, paired)
 
 
 def launch(a, b, c):

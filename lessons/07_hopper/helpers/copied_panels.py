@@ -12,8 +12,8 @@ ROW = 64  # columns of a panel
 @inlined
 def place(row, column, rows):
     """Where in a tile of so many rows an element lies: panels of 64 columns, whose pieces of eight change places."""
-    panel, column = column // uint32(ROW), column % uint32(ROW)
-    return (panel * rows + row) * uint32(ROW) + (column ^ row % uint32(8) * uint32(HALVES))
+    panel, column = column // ROW, column % ROW
+    return (panel * rows + row) * ROW + (column ^ row % 8 * HALVES)
 
 
 def copying(BLOCK_M, BLOCK_N, BLOCK_K, THREADS, full):
@@ -27,24 +27,24 @@ def copying(BLOCK_M, BLOCK_N, BLOCK_K, THREADS, full):
     @pasted
     def begin(m0, n0, N, K):
         thread = uint32(cuda.threadIdx.x)
-        a_from = (m0 + thread // uint32(A_COLUMNS)) * K + thread % uint32(A_COLUMNS) * uint32(HALVES)
-        return a_from, thread // uint32(B_COLUMNS) * N + n0 + thread % uint32(B_COLUMNS) * uint32(HALVES)
+        a_from = (m0 + thread // A_COLUMNS) * K + thread % A_COLUMNS * HALVES
+        return a_from, thread // B_COLUMNS * N + n0 + thread % B_COLUMNS * HALVES
 
     @inlined
     def copy_tiles(tiles, start, a, b, m0, n0, a_from, b_from, k0, wide):
         """Start the pair of tiles from k0 on, to tiles[start]; what lies outside A or B counts as zero."""
         K, N = b.shape
         thread = uint32(cuda.threadIdx.x)
-        row, column = thread // uint32(A_COLUMNS), thread % uint32(A_COLUMNS) * uint32(HALVES)
+        row, column = thread // A_COLUMNS, thread % A_COLUMNS * HALVES
         for i in range(0, BLOCK_M, A_ROWS):
-            at = start + place(row + uint32(i), column, uint32(BLOCK_M))
+            at = start + place(row + i, column, BLOCK_M)
             if full:
                 copy8_async(tiles, at, a, a_from + k0 + i * K)
             else:
                 copy8_guarded(tiles, at, a, m0 + i + row, k0 + column, wide)
-        row, column = thread // uint32(B_COLUMNS), thread % uint32(B_COLUMNS) * uint32(HALVES)
+        row, column = thread // B_COLUMNS, thread % B_COLUMNS * HALVES
         for i in range(0, BLOCK_K, B_ROWS):
-            at = start + uint32(A_SIZE) + place(row + uint32(i), column, uint32(BLOCK_K))
+            at = start + A_SIZE + place(row + i, column, BLOCK_K)
             if full:
                 copy8_async(tiles, at, b, b_from + (k0 + i) * N)
             else:

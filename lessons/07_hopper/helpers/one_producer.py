@@ -1,6 +1,6 @@
 """A small pipeline that exercises complete: one thread asks for tiles, each 64 rows of them have a warpgroup."""
 
-from numba import cuda, float32, int32, int64, uint32, uint64
+from numba import cuda, float32, int32, int64, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
@@ -22,12 +22,12 @@ def asking(BLOCK_M, BLOCK_N, STAGES, STAGE_BYTES):
         for tile in range(cuda.blockIdx.x, tiles_m * tiles_n, cuda.gridDim.x):
             m0, n0 = tile // tiles_n * BLOCK_M, tile % tiles_n * BLOCK_N
             for k0 in range(0, K, BLOCK_K):
-                start = stage * uint32((BLOCK_M + BLOCK_N) * BLOCK_K)
-                hopper.barrier_wait(emptied, stage, parity ^ uint32(1))
+                start = stage * (BLOCK_M + BLOCK_N) * BLOCK_K
+                hopper.barrier_wait(emptied, stage, parity ^ 1)
                 hopper.barrier_expect(filled, stage, STAGE_BYTES)
                 hopper.tma_load2(tiles, start, a_map, filled, stage, m0, k0)
                 for panel in range(BLOCK_N // 64):
-                    at = start + uint32(BLOCK_M * BLOCK_K + panel * PANEL)
+                    at = start + BLOCK_M * BLOCK_K + panel * PANEL
                     hopper.tma_load2(tiles, at, b_map, filled, stage, k0, n0 + panel * 64)
                 stage, parity = hopper.next_stage(stage, parity, STAGES)
 
@@ -61,7 +61,7 @@ def specialise(BLOCK_M, BLOCK_N, STAGES, produce):
             produce(tiles, filled, emptied, a_map, b_map, tiles_m, tiles_n, K)
         elif thread < ASKS:
             stage, parity = uint32(0), uint32(0)
-            a_at = hopper.descriptor(tiles, thread // uint32(128) * uint32(PANEL), 0, 1024)
+            a_at = hopper.descriptor(tiles, thread // 128 * PANEL, 0, 1024)
             b_at = hopper.descriptor(tiles, BLOCK_M * BLOCK_K, 2 * PANEL, 1024)
             for tile in range(int32(cuda.blockIdx.x), int32(tiles_m * tiles_n), int32(cuda.gridDim.x)):
                 for part in unrolled(PARTS):
@@ -70,19 +70,19 @@ def specialise(BLOCK_M, BLOCK_N, STAGES, produce):
                 for _ in range(steps):
                     # multiply
                     hopper.barrier_wait(filled, stage, parity)
-                    moved = uint64(stage * uint32(2 * STAGE >> 4))
+                    moved = stage * (2 * STAGE >> 4)
                     hopper.wgmma_fence()
                     for k in unrolled(4):
-                        a, b = a_at + moved + uint64(k * 2), b_at + moved + uint64(k * 128)
+                        a, b = a_at + moved + k * 2, b_at + moved + k * 128
                         hopper.wgmma_f16_rows(acc, 0, tiles, a, b, BLOCK_N)
                     hopper.wgmma_commit()
                     hopper.wgmma_wait(0)
-                    if thread % uint32(128) == 0:
+                    if thread % 128 == 0:
                         hopper.barrier_arrive(emptied, stage)
                     stage, parity = hopper.next_stage(stage, parity, STAGES)
 
                 # store
-                m = int64(uint32(tile) // uint32(tiles_n)) * BLOCK_M + thread // uint32(32) * uint32(16)
+                m = int64(uint32(tile) // uint32(tiles_n)) * BLOCK_M + thread // 32 * 16
                 n0 = int64(uint32(tile) % uint32(tiles_n)) * BLOCK_N
                 for part in unrolled(PARTS):
                     hopper.store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)

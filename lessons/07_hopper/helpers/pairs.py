@@ -4,8 +4,6 @@ Each block asks for half of B's tile, for it to arrive in both (multicast). No b
 sends to it.
 """
 
-from numba import uint32
-
 from lessons.toolkit import hopper
 from lessons.toolkit.pasted import pasted
 
@@ -16,5 +14,5 @@ ALL = (1 << CLUSTER) - 1  # of them
 @pasted
 def release(emptied, stage, thread):
     """The first two of the threads that call tell both blocks that a stage is empty."""
-    if thread < uint32(CLUSTER):
+    if thread < CLUSTER:
         hopper.barrier_arrive_at(emptied, stage, thread)
