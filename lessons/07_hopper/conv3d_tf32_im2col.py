@@ -14,10 +14,11 @@ Run: python -m lessons.07_hopper conv3d_tf32_im2col
 import importlib
 from functools import partial
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.memory import store2
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined
 
 unaligned = importlib.import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
@@ -29,14 +30,14 @@ TUNABLES = im2col.TUNABLES
 
 
 @inlined
+@narrow
 def leave_part(tiles, at, acc, first):
     """The warp's part of 32 columns of y, 16 rows, from acc[first] on to tiles[at], swizzled."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
+    row, pair = cuda.threadIdx.x % 32 // 4, cuda.threadIdx.x % 4 * 2
     for j in range(4):
-        place = at + row * uint32(32) + (uint32(8 * j) + pair ^ row * uint32(4))
-        store2(tiles, place, acc, first + uint32(4 * j))
-        store2(tiles, place + uint32(8 * 32), acc, first + uint32(4 * j + 2))
+        place = at + row * 32 + (8 * j + pair ^ row * 4)
+        store2(tiles, place, acc, first + 4 * j)
+        store2(tiles, place + 8 * 32, acc, first + 4 * j + 2)
 
 
 TF32 = im2col.planning.Kind(

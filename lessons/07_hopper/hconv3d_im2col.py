@@ -20,6 +20,7 @@ from numba.types import float16
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
@@ -61,6 +62,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     ACC, FRAG, rows_at, consume = multiplying.products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
 
     @inlined
+    @narrow
     def next_channels(c, column, t, r, s, C, R, S):
         """Channels and tap of the next stage, and where that tap begins in a filter."""
         c += BLOCK_K
@@ -73,59 +75,58 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
         return c, column, t, r, s
 
     @jit(THREADS)
+    @narrow
     @unroll
     def hconv3d_im2col(x_map, filt_map, y_map, extents, filters, outputs, geometry):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied, stayed = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES), hopper.barrier_array(1)
         acc, frag = cuda.local.array(ACC, sum_type), cuda.local.array(FRAG, value)
-        GEMM_M, GEMM_N, C = int32(extents[0]), int32(extents[1]), int32(extents[2])
-        T, R, S = int32(filters[0]), int32(filters[1]), int32(filters[2])
-        O, P, Q = int32(outputs[0]), int32(outputs[1]), int32(outputs[2])
+        GEMM_M, GEMM_N, C = uint32(extents[0]), uint32(extents[1]), uint32(extents[2])
+        T, R, S = uint32(filters[0]), uint32(filters[1]), uint32(filters[2])
+        O, P, Q = uint32(outputs[0]), uint32(outputs[1]), uint32(outputs[2])
         blocks_n = (GEMM_N - 1) // BLOCK_N + 1  # of a row: columns come first, so that x is still in L2
-        turns = int32(cuda.blockIdx.x), ((GEMM_M - 1) // BLOCK_M + 1) * blocks_n, int32(cuda.gridDim.x)
-        steps = T * R * S * ((C - 1) // BLOCK_K + 1)
-        thread = uint32(cuda.threadIdx.x)
-        warpgroup = thread // uint32(128)
+        turns = cuda.blockIdx.x, ((GEMM_M - 1) // BLOCK_M + 1) * blocks_n, cuda.gridDim.x
+        steps = int32(T * R * S * ((C - 1) // BLOCK_K + 1))
+        thread, warpgroup = cuda.threadIdx.x, cuda.threadIdx.x // 128
         if thread == 0:
             hopper.open_stages(filled, emptied, STAGES, CONSUMERS * 4)
             hopper.barrier_init(stayed, 0, 1)
             hopper.publish_barriers()
         cuda.syncthreads()
 
-        stage, parity = uint32(0), uint32(0)
-        if warpgroup == uint32(CONSUMERS):
+        stage, parity = 0, 0
+        if warpgroup == CONSUMERS:
             # stage: one thread, whenever a stage is empty
             hopper.give_registers(FEW)
-            if thread == uint32(CONSUMERS * 128):
+            if thread == CONSUMERS * 128:
                 if RESIDENT > 0:
                     stay(tiles, filt_map, stayed, steps, C)
                 for tile in range(turns[0], turns[1], turns[2]):
                     m0, n0 = tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
                     n = m0 // (O * P * Q)
-                    d = m0 // (P * Q) % O * int32(geometry.stride_d) - int32(geometry.pad_d)
-                    h = m0 // Q % P * int32(geometry.stride_h) - int32(geometry.pad_h)
-                    w = m0 % Q * int32(geometry.stride_w) - int32(geometry.pad_w)
+                    d = m0 // (P * Q) % O * geometry.stride_d - geometry.pad_d
+                    h = m0 // Q % P * geometry.stride_h - geometry.pad_h
+                    w = m0 % Q * geometry.stride_w - geometry.pad_w
                     t, r, s, c, column = 0, 0, 0, 0, 0
                     for _ in range(steps):
-                        hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                        hopper.barrier_wait(emptied, stage, parity ^ 1)  # the first STAGES waits pass at once
                         hopper.barrier_expect(filled, stage, STAGE_BYTES)
-                        at = stage * uint32(STAGE)
+                        at = stage * STAGE
                         hopper.tma_load_im2col(
-                            tiles, at, x_map, filled, stage, n, d, h, w, c, t * int32(geometry.dilation_d),
-                            r * int32(geometry.dilation_h), s * int32(geometry.dilation_w),
+                            tiles, at, x_map, filled, stage, n, d, h, w, c, t * geometry.dilation_d,
+                            r * geometry.dilation_h, s * geometry.dilation_w,
                         )  # fmt: skip
                         if RESIDENT == 0:
-                            hopper.tma_load2(tiles, at + uint32(A_SIZE), filt_map, filled, stage, n0, column + c)
+                            hopper.tma_load2(tiles, at + A_SIZE, filt_map, filled, stage, n0, column + c)
                         stage, parity = hopper.next_stage(stage, parity, STAGES)
                         c, column, t, r, s = next_channels(c, column, t, r, s, C, R, S)
         else:
             hopper.take_registers(MANY)
             # locate: the first tiles, of x from the warpgroup's rows on; the lane's row; where the warp's sums leave
             b_at = hopper.descriptor(tiles, STAYING if RESIDENT > 0 else A_SIZE, 0, EIGHT_ROWS)
-            warp, lane = thread // uint32(32), thread % uint32(32)
-            row = warpgroup * uint32(BAND_ROWS) + warp % uint32(4) * uint32(WARP_M)
-            a_at = rows_at(tiles, warpgroup, row, lane)
-            own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
+            warp, lane = thread // 32, thread % 32
+            row = warpgroup * BAND_ROWS + warp % 4 * WARP_M
+            a_at, own = rows_at(tiles, warpgroup, row, lane), LEAVING + warp * SLABS * SLAB
             if RESIDENT > 0:
                 hopper.barrier_wait(stayed, 0, 0)
             for tile in range(turns[0], turns[1], turns[2]):

@@ -140,7 +140,7 @@ FEW_WRONG = (
     ("s % S * X_TAP + k", "k"),  # each tap finds the pixels of the first
     ("s // S * X_ROW + ", ""),  # each row of taps finds those of the first
     ('upper[1] += tile["ROWS"] - 1', "pass"),  # a tile's last rows are not walked to
-    ("start = low ^ uint32(8 * half)", "start = low ^ uint32(8 - 8 * half)"),  # upper filters for lower ones
+    ("start = low ^ 8 * half", "start = low ^ 8 - 8 * half"),  # upper filters for lower ones
     ("[start + second + at]", "[start + first + at]"),  # the second of two pixels in the first one's place
     ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
     ("                hopper.fence_async()\n", ""),

@@ -10,13 +10,14 @@ At most 64 filters, which stay in shared memory; steps of one pixel along w; two
 import importlib
 from functools import lru_cache
 
-from numba import cuda, int32, uint32, uint64
+from numba import cuda, uint32
 from numba.types import float16
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit, multiprocessors
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.mma import to_half
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -72,16 +73,17 @@ def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
     """
 
     @inlined
+    @narrow
     def stay(tiles, filt_map, bars, steps, C):
         hopper.barrier_expect(bars, 0, FILT_BYTES)
-        at, column, c = uint32(FIRST), int32(0), int32(0)
+        at, column, c = FIRST, 0, 0
         for _ in range(steps):
             for s in range(S):
-                hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + int32(s) * C + c)
-                at += uint32(ROWS * BLOCK_K)
-            c += int32(BLOCK_K)
+                hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + s * C + c)
+                at += ROWS * BLOCK_K
+            c += BLOCK_K
             if c >= C:
-                c, column = int32(0), column + int32(S) * C
+                c, column = 0, column + S * C
 
     return stay
 
@@ -111,37 +113,38 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
     stay = staying(STAYING, BYTES * RESIDENT * F_SIZE, MMA_M, BLOCK_K, ROWS * S)
 
     @inlined
+    @narrow
     @unroll
     def leave(tiles, own, acc):
         """The warp's filters of all pixels to tiles[own], pixels as rows, swizzled."""
-        lane = uint32(cuda.threadIdx.x) % uint32(32)
-        filt, pixel = lane // uint32(4), lane % uint32(4) * uint32(2)
-        late = filt // uint32(PIECE)  # of int32, half of the lanes store their second pixel first, to other banks
-        piece = late ^ pixel // uint32(8 // PIECES) % uint32(PIECES)  # the swizzle
-        low = own + pixel * uint32(WARP_M) + piece * uint32(PIECE) + filt % uint32(PIECE)
-        first, second = late * uint32(WARP_M), (uint32(1) - late) * uint32(WARP_M)
+        lane = cuda.threadIdx.x % 32
+        filt, pixel = lane // 4, lane % 4 * 2
+        late = filt // PIECE  # of int32, half of the lanes store their second pixel first, to other banks
+        piece = late ^ pixel // (8 // PIECES) % PIECES  # the swizzle
+        low = own + pixel * WARP_M + piece * PIECE + filt % PIECE
+        first, second = late * WARP_M, (1 - late) * WARP_M
         for j in unrolled(QUADS):
             if 8 * j % LINE < Q:  # eight pixels, one of which at least has an output
-                at = uint32((8 * j // LINE * KEPT + 8 * j % LINE) * WARP_M)
+                at = (8 * j // LINE * KEPT + 8 * j % LINE) * WARP_M
                 for half in range(2):  # the lower eight filters, and the upper
-                    start = low ^ uint32(8 * half)
+                    start = low ^ 8 * half
                     near, far = rounded(acc[4 * j + 2 * half]), rounded(acc[4 * j + 2 * half + 1])
                     tiles[start + first + at] = far if late else near
                     tiles[start + second + at] = near if late else far
 
     @jit(THREADS)
+    @narrow
     @unroll
     def hconv3d_few_filters(x_map, filt_map, y_map, lines, filters, outputs, geometry):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         stayed, yours = hopper.barrier_array(1), hopper.barrier_array(TEAMS)
         acc = cuda.local.array(ACC, sum_type)
-        T, R, C = int32(filters[0]), int32(filters[1]), int32(filters[2])
-        turns = (int32(lines) - int32(1)) // int32(LINES) + int32(1)
-        steps = T * R * ((C - int32(1)) // int32(BLOCK_K) + int32(1))
-        thread = uint32(cuda.threadIdx.x)
-        team = thread // uint32(128)
-        first, blocks = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        T, R, C = uint32(filters[0]), uint32(filters[1]), uint32(filters[2])
+        turns = (uint32(lines) - 1) // LINES + 1
+        steps = T * R * ((C - 1) // BLOCK_K + 1)
+        thread, first, blocks = cuda.threadIdx.x, cuda.blockIdx.x, cuda.gridDim.x
+        team = thread // 128
         if thread == 0:
             hopper.open_stages(filled, emptied, STAGES, 1)
             hopper.barrier_init(stayed, 0, 1)
@@ -150,73 +153,71 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
             hopper.publish_barriers()
         cuda.syncthreads()
 
-        if team == uint32(TEAMS):
+        if team == TEAMS:
             # stage: one thread, whenever a stage is empty
             hopper.give_registers(FEW)
-            if thread == uint32(TEAMS * 128):
-                O, P = int32(outputs[0]), int32(outputs[1])
-                count = uint32(0)  # of stages so far
+            if thread == TEAMS * 128:
+                O, P = uint32(outputs[0]), uint32(outputs[1])
+                count = 0  # of stages so far
                 stay(tiles, filt_map, stayed, steps, C)
                 for tile in range(first, turns, blocks):
-                    line = tile * int32(LINES)
+                    line = tile * LINES
                     n = line // (O * P)
-                    d = line // P % O * int32(geometry.stride_d) - int32(geometry.pad_d)
-                    h = line % P * int32(geometry.stride_h) - int32(geometry.pad_h)
-                    t, r, c = int32(0), int32(0), int32(0)
+                    d = line // P % O * geometry.stride_d - geometry.pad_d
+                    h = line % P * geometry.stride_h - geometry.pad_h
+                    t, r, c = 0, 0, 0
                     for _ in range(steps):
-                        stage = uint32(count % uint32(STAGES))
-                        hopper.barrier_wait(emptied, stage, (count // uint32(STAGES) + uint32(1)) % uint32(2))
+                        stage = count % STAGES
+                        hopper.barrier_wait(emptied, stage, (count // STAGES + 1) % 2)
                         hopper.barrier_expect(filled, stage, X_BYTES)
                         hopper.tma_load_im2col(
-                            tiles, stage * uint32(X_SIZE), x_map, filled, stage, n, d, h, -int32(geometry.pad_w), c,
-                            t * int32(geometry.dilation_d), r * int32(geometry.dilation_h), 0,
+                            tiles, stage * X_SIZE, x_map, filled, stage, n, d, h, -geometry.pad_w, c,
+                            t * geometry.dilation_d, r * geometry.dilation_h, 0,
                         )  # fmt: skip
-                        count = uint32(count + uint32(1))
-                        c += int32(BLOCK_K)
+                        count += 1
+                        c += BLOCK_K
                         if c >= C:  # the next row of taps
-                            c, r = int32(0), r + int32(1)
+                            c, r = 0, r + 1
                             if r == R:
-                                r, t = int32(0), t + int32(1)
+                                r, t = 0, t + 1
         else:
             hopper.take_registers(MANY)
             # locate: the first tiles, and where the warp's results leave
             x_at, f_at = hopper.descriptor(tiles, 0, 0, EIGHT_ROWS), hopper.descriptor(tiles, STAYING, 0, EIGHT_ROWS)
-            warp, lane, leads = thread // uint32(32), thread % uint32(32), thread % uint32(128) == 0
-            row = int32(warp % uint32(4) * uint32(WARP_M))
-            own = uint32(LEAVING) + warp * uint32(SLAB)
-            count = uint32(team * uint32(steps))  # of stages so far; those of the other team are passed over
+            warp, lane, leads = thread // 32, thread % 32, thread % 128 == 0
+            row, own = warp % 4 * WARP_M, LEAVING + warp * SLAB
+            count = team * steps  # of stages so far; those of the other team are passed over
             turn = uint32(team == 0)  # parity of the team's next turn; the first team's first one has come
             hopper.barrier_wait(stayed, 0, 0)
-            for tile in range(first + int32(team) * blocks, turns, int32(TEAMS) * blocks):
+            for tile in range(first + team * blocks, turns, TEAMS * blocks):
                 for j in unrolled(QUADS):
                     for e in range(4):
                         acc[4 * j + e] = sum_type(0)
                 hopper.barrier_wait(yours, team, turn)  # of `filled`, the phase after the next looks like the last
-                turn ^= uint32(1)
+                turn ^= 1
                 for step in range(steps):
-                    stage = uint32(count % uint32(STAGES))
-                    hopper.barrier_wait(filled, stage, count // uint32(STAGES) % uint32(2))
+                    stage = count % STAGES
+                    hopper.barrier_wait(filled, stage, count // STAGES % 2)
 
                     # multiply: started here; the ones before have ended, and their stage may be filled again
-                    x = x_at + uint64(stage * uint32(X_STAGE))
-                    f = f_at + uint64(uint32(step) * uint32(ROWS * S * F_TAP))
+                    x, f = x_at + stage * X_STAGE, f_at + step * ROWS * S * F_TAP
                     hopper.wgmma_fence()
                     for s in unrolled(ROWS * S):
                         for k in unrolled(K_STEPS):
-                            at_f = f + uint64(s * F_TAP + k * STEP)
-                            at_x = x + uint64(s // S * X_ROW + s % S * X_TAP + k * STEP)
+                            at_f = f + s * F_TAP + k * STEP
+                            at_x = x + s // S * X_ROW + s % S * X_TAP + k * STEP
                             wgmma(acc, 0, tiles, at_f, at_x, MMA_N)
                     hopper.wgmma_commit()
                     hopper.wgmma_wait(1)
                     if leads and step > 0:
-                        hopper.barrier_arrive(emptied, uint32(count - uint32(1)) % uint32(STAGES))
-                    count = uint32(count + uint32(1))
+                        hopper.barrier_arrive(emptied, (count - 1) % STAGES)
+                    count += 1
                 if leads:
-                    hopper.barrier_arrive(yours, (team + uint32(1)) % uint32(TEAMS))
+                    hopper.barrier_arrive(yours, (team + 1) % TEAMS)
                 hopper.wgmma_wait(0)
                 if leads:
-                    hopper.barrier_arrive(emptied, uint32(count - uint32(1)) % uint32(STAGES))
-                count = uint32(count + uint32(TEAMS - 1) * uint32(steps))
+                    hopper.barrier_arrive(emptied, (count - 1) % STAGES)
+                count += (TEAMS - 1) * steps
 
                 # store
                 if lane == 0:
@@ -227,8 +228,7 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
                 cuda.syncwarp()
                 if lane == 0:
                     for i in range(LINES):
-                        line = tile * int32(LINES) + int32(i)
-                        hopper.tma_store2(y_map, line * int32(Q), row, tiles, own + uint32(i * KEPT * WARP_M))
+                        hopper.tma_store2(y_map, (tile * LINES + i) * Q, row, tiles, own + i * KEPT * WARP_M)
                     hopper.tma_commit()
             if lane == 0:
                 hopper.tma_wait_read(0)

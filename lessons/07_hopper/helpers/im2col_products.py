@@ -2,12 +2,13 @@
 
 import importlib
 
-from numba import uint32, uint64
+from numba import uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.mma import ldmatrix4
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
-from lessons.toolkit.unroll import inlined, unroll, unrolled
+from lessons.toolkit.unroll import unroll, unrolled
 
 in_registers = importlib.import_module("lessons.07_hopper.hgemm_register_operand")
 MMA_M, WARP_M = 64, 16  # rows of the tile that one instruction multiplies, and a warp's rows of its results
@@ -25,39 +26,35 @@ def products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
     SETS = 2 if IN_REGISTERS else 1  # of these registers: the unit reads one while the other is loaded
     HELD, FRAG = WARP_M * MMA_K // 32, WARP_M * BLOCK_K // 32  # values of A of a thread: of an instruction, a stage
 
-    @inlined
-    def load_fragments(frag, first, tiles, at):
-        """The warp's 16 rows of a tile of x to frag[first] on; the lane's row begins at tiles[at], swizzled."""
-        for k in range(K_STEPS):
-            ldmatrix4(frag, first + HELD * k, tiles, at ^ uint32(k * MMA_K))
-
     @pasted
+    @narrow
     def lane_row(tiles, warpgroup, row, lane):
-        own, piece = row + lane % uint32(16), lane // uint32(16)  # 16 bytes of it, swizzled
-        return own * uint32(BLOCK_K) + (piece ^ own // uint32(8 // PIECES) % uint32(PIECES)) * uint32(PIECE)
+        own, piece = row + lane % 16, lane // 16  # 16 bytes of it, swizzled
+        return own * BLOCK_K + (piece ^ own // (8 // PIECES) % PIECES) * PIECE
 
     @pasted
+    @narrow
     def described(tiles, warpgroup, row, lane):
-        return hopper.descriptor(tiles, warpgroup * uint32(BAND_ROWS * BLOCK_K), 0, EIGHT_ROWS)
+        return hopper.descriptor(tiles, warpgroup * (BAND_ROWS * BLOCK_K), 0, EIGHT_ROWS)
 
     @pasted
+    @narrow
     @unroll
     def start(acc, frag, s, tiles, stage, step, a_at, b_at):
         """Start a stage's products; a_at is where the lane's row of x begins, or a descriptor."""
         if IN_REGISTERS:
-            load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
-        a = a_at + uint64(stage * uint32(STAGE_BYTES >> 4))
-        b = b_at + uint64(stage * uint32(STAGE_BYTES >> 4))
-        if RESIDENT > 0:
-            b = b_at + uint64(uint32(step) * uint32(B_SIZE * BYTES >> 4))
+            for k in unrolled(K_STEPS):  # the warp's 16 rows of x, swizzled
+                ldmatrix4(frag, s * FRAG + HELD * k, tiles, a_at + stage * STAGE ^ k * MMA_K)
+        moved = stage * (STAGE_BYTES >> 4)
+        a, b = a_at + moved, b_at + (uint32(step) * (B_SIZE * BYTES >> 4) if RESIDENT > 0 else moved)
         hopper.wgmma_fence()
         for k in unrolled(K_STEPS):
-            b_k = b + uint64(k * STEP)
+            b_k = b + k * STEP
             if IN_REGISTERS:
                 wgmma_registers(acc, 0, frag, s * FRAG + HELD * k, tiles, b_k, BLOCK_N)
             else:
                 for band in unrolled(BANDS):
-                    wgmma(acc, band * SUMS, tiles, a + uint64(band * BAND + k * STEP), b_k, BLOCK_N)
+                    wgmma(acc, band * SUMS, tiles, a + band * BAND + k * STEP, b_k, BLOCK_N)
 
     consume = in_registers.consuming(start, hopper.next_stage, STAGES, SETS)
     return BANDS * SUMS, SETS * FRAG, lane_row if IN_REGISTERS else described, consume
