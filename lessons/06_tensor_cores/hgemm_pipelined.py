@@ -197,9 +197,9 @@ def specialise(full):
         cuda.syncthreads()
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
-        read, write, k0 = 0, LAST, int64(0)  # K may need 64 bits
+        read, write = 0, LAST
         load_fragments(0, tiles, read, 0, a_at, b_at, a_frag, b_frag)
-        while k0 < K:
+        for k0 in range(int64(0), K, BLOCK_K):  # K may need 64 bits
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
                 if k == K_STEPS - 1:
@@ -216,7 +216,6 @@ def specialise(full):
 
                 # multiply
                 multiply(k % 2, a_frag, b_frag, acc)
-            k0 += BLOCK_K
 
         # store
         wait_group(0)

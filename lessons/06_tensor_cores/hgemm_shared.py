@@ -102,12 +102,13 @@ def specialise(place):
         # locate
         warp = cuda.threadIdx.x // 32
         warp_m, warp_n = warp // WARPS_N * WARP_M, warp % WARPS_N * WARP_N
-        m0, n0, k0 = cuda.blockIdx.y * BLOCK_M, int64(cuda.blockIdx.x) * BLOCK_N, int64(0)  # N and K may need 64 bits
+        m0 = cuda.blockIdx.y * BLOCK_M
+        n0 = int64(cuda.blockIdx.x) * BLOCK_N  # N and K may need 64 bits
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
                 acc[i * ACC_ROW + j] = float32(0.0)
-        while k0 < K:
+        for k0 in range(int64(0), K, BLOCK_K):
             # stage
             stage_tile(a_tile, BLOCK_M, BLOCK_K, a, m0, k0, wide)
             stage_tile(b_tile, BLOCK_K, BLOCK_N, b, k0, n0, wide)
@@ -120,7 +121,6 @@ def specialise(place):
                 load_fragments(a_tile, b_tile, warp_m, warp_n, k * MMA_K, a_frag, b_frag)
                 multiply(a_frag, b_frag, acc)
             cuda.syncthreads()
-            k0 += BLOCK_K
 
         # store
         for i in unrolled(ROWS):

@@ -172,8 +172,8 @@ def specialise(full):
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
                 acc[i * ACC_ROW + j] = float32(0.0)
-        read, write, k0 = 0, STAGES - 1, int64(0)  # K may need 64 bits
-        while k0 < K:
+        read, write = 0, STAGES - 1
+        for k0 in range(int64(0), K, BLOCK_K):  # K may need 64 bits
             # stage: this pair has arrived, and all threads are done with the one before: the last pair goes there
             wait_group(PENDING)
             cuda.syncthreads()
@@ -186,7 +186,7 @@ def specialise(full):
             for k in unrolled(K_STEPS):
                 load_fragments(tiles, said, start, first + k * 32, a_at[k], b_at[k], a_frag, b_frag, own)
                 multiply(a_frag, b_frag, own, acc)
-            write, k0 = read, k0 + BLOCK_K
+            write = read
             read = read + 1 if read < STAGES - 1 else 0
 
         # store

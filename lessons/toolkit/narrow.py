@@ -28,8 +28,9 @@ def narrow(function=None, *, signed=False):
     """Decorator under which integers are uint32, or int32 if `signed`, and wrap around as these do.
 
     Of 32 bits are int constants in arithmetic or given to a variable, indices of threads and blocks, counters of
-    `range`, and sums, products and so on of two such values. Everything else is as Numba has it: an int64 that meets
-    a 32-bit integer gives an int64. It stands above `unroll`, where both are wanted, and below `inlined` or `jit`.
+    `range` unless it begins with int64(...), and sums, products and so on of two such values. Everything else is as
+    Numba has it: an int64 that meets a 32-bit integer gives an int64. It stands above `unroll`, where both are wanted,
+    and below `inlined` or `jit`.
     """
     if function is None:
         return lambda function: narrow(function, signed=signed)
@@ -171,8 +172,8 @@ class _Narrower(ast.NodeTransformer):
 
     def visit_For(self, node):
         node = self.generic_visit(node)
-        counts = isinstance(node.iter, ast.Call) and getattr(node.iter.func, "id", "") == "range"
-        if counts and isinstance(node.target, ast.Name):
+        called = [getattr(getattr(one, "func", None), "id", "") for one in (node.iter, *getattr(node.iter, "args", ()))]
+        if called[0] == "range" and called[1] != "int64" and isinstance(node.target, ast.Name):
             counter = node.target
             node.target = ast.copy_location(ast.Name(f"_wide_{counter.id}", ast.Store()), counter)
             wide = ast.copy_location(ast.Name(node.target.id, ast.Load()), counter)
