@@ -146,9 +146,8 @@ def specialise(
                 c, s = i // S, i % S
                 offsets[i] = c * CHANNEL + s if c < CHANNELS else 0
 
-        for i in unrolled(ROWS):
-            for j in range(ACC_ROW):
-                acc[i * ACC_ROW + j] = float32(0.0)
+        for i in range(ACC):
+            acc[i] = float32(0.0)
         for chunk in range(CHUNKS):
             # stage
             if chunk > 0:
@@ -175,8 +174,7 @@ def specialise(
                     for quad in unrolled(QUADS):
                         load4(tap_frag, quad * VECTOR, shared, taps + quad * 32 * VECTOR)
                     multiply_rows(shared, near, far, a_frag, tap_frag, acc)
-                    k += MMA_K
-                    taps += TAP
+                    k, taps = k + MMA_K, taps + TAP
 
         # store
         k = filters * (TILES * MMA_N) + 2 * member

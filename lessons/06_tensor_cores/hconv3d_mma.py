@@ -49,15 +49,13 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
     def copy_tiles(tiles, start, source, filt_from, gemm_k):
         """Start a pair of tiles, to tiles[start]: of each row the thread's piece, zeros where it lies outside."""
         x, filt, _, starts, masks, entry, following, _, _, GEMM_K = source
-        thread = cuda.threadIdx.x
-        row = thread // PIECES
-        at = int64(start + place(row, thread % PIECES * HALVES, uint32(BLOCK_K)))
+        row, column = cuda.threadIdx.x // PIECES, cuda.threadIdx.x % PIECES * HALVES
+        at = int64(start + place(row, column, uint32(BLOCK_K)))
         for i in range(0, BLOCK_M, COPIED):
             outside = 0
             for word in range(WORDS):
                 outside |= masks[(row + i) * WORDS + word] & entry[1 + word]
-            offset = starts[row + i] + entry[0]
-            copy8_or_zero(tiles, at + i * BLOCK_K, x, int64(offset), outside == 0)
+            copy8_or_zero(tiles, at + i * BLOCK_K, x, int64(starts[row + i] + entry[0]), outside == 0)
         for i in range(0, BLOCK_N, COPIED):
             inside = gemm_k < GEMM_K and int32(i) < following
             copy8_or_zero(tiles, at + (BLOCK_M + i) * BLOCK_K, filt, filt_from + i * int64(GEMM_K), inside)
@@ -101,9 +99,8 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             begin_window(starts, masks, row, uint32(m0 + row), GEMM_M, extents, filters, outputs, geometry)
         cuda.syncthreads()
         name_rows(a_at, b_at, lane, warp_m, warp_n)
-        for i in unrolled(ROWS):
-            for j in range(ACC_ROW):
-                acc[i * ACC_ROW + j] = float32(0.0)
+        for i in range(ACC):
+            acc[i] = float32(0.0)
 
         # stage: the first STAGES - 1 pairs of tiles, a group each
         source = x, filt, table, starts, masks, entry, following, n0, GEMM_N, GEMM_K

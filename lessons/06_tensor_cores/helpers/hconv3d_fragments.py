@@ -25,8 +25,7 @@ def reading(BLOCK_M):
     def name_rows(a_at, b_at, lane, warp_m, warp_n):
         """Rows of B are columns of the product: eight, the same rows eight k further, the next eight."""
         a_row, a_column = warp_m + lane % 16, lane // 16 * HALVES
-        b_row = BLOCK_M + warp_n + lane // 16 * 8 + lane % 8
-        b_column = lane // 8 % 2 * HALVES
+        b_row, b_column = BLOCK_M + warp_n + lane // 16 * 8 + lane % 8, lane // 8 % 2 * HALVES
         for k in unrolled(K_STEPS):
             a_at[k] = place(a_row, k * MMA_K + a_column, uint32(BLOCK_K))
             b_at[k] = place(b_row, k * MMA_K + b_column, uint32(BLOCK_K))

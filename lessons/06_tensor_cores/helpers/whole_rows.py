@@ -146,9 +146,8 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
                 drawn[turn] = 2 * blocks + ticket
 
             # multiply
-            for i in unrolled(ROWS):
-                for j in range(ACC_ROW):
-                    acc[i * ACC_ROW + j] = float32(0.0)
+            for i in range(ACC):
+                acc[i] = float32(0.0)
             here = turn * STAGED
             multiply_rows(shared, near + here, far + here, a_frag, tap_frag, acc)
 

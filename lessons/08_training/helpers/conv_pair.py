@@ -30,7 +30,7 @@ planning = import_module("lessons.06_tensor_cores.helpers.hconv3d_plan")
 step = import_module("lessons.06_tensor_cores.hconv3d_mma")
 
 BLOCK_K, MMA_M, MMA_N, ROWS, COLUMNS = step.BLOCK_K, pipelined.MMA_M, pipelined.MMA_N, step.ROWS, pipelined.COLUMNS
-ACC_ROW, K_STEPS, A_FRAG, B_FRAG = step.ACC_ROW, step.K_STEPS, step.A_FRAG, step.B_FRAG
+ACC, ACC_ROW, K_STEPS, A_FRAG, B_FRAG = step.ACC, step.ACC_ROW, step.K_STEPS, step.A_FRAG, step.B_FRAG
 STRIDE, STORED_ROWS, PIECES = pipelined.STRIDE, pipelined.STORED_ROWS, step.PIECES
 PIECES_STORED = step.WARP_N // HALVES  # of 16 bytes, in a row of a warp's results
 place, leave_row, load_fragments, multiply = step.place, pipelined.leave_row, step.load_fragments, step.multiply
@@ -130,9 +130,8 @@ def second_half(K, BLOCK_M, BLOCK_N, STAGES):
 
         number, read, write = 0, RING, LAST
         for n in range(0, pair.y.shape[1], BLOCK_N):
-            for i in unrolled(ROWS):
-                for j in range(ACC_ROW):
-                    acc[i * ACC_ROW + j] = float32(0.0)
+            for i in range(ACC):
+                acc[i] = float32(0.0)
             for panel in range(PANELS):
                 # stage: this block has arrived; the one that comes last so far takes the place of the one before it
                 wait_group(PENDING)
