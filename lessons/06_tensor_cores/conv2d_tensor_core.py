@@ -20,6 +20,7 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, copy1_or_zero, copy4_async, load4, store4, wait_async
 from lessons.toolkit.mma import mma_m16n8k8, to_tf32
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -53,10 +54,10 @@ def multiplier(WIDTH, ROWS, R, TILES):
     def multiply_rows(shared, near, far, a_frag, tap_frag, acc):
         """Eight k: one image row h after the other, with the taps of all filter rows r: part of output row h - r."""
         for h in unrolled(COLUMN):
-            a_frag[0] = shared[near + uint32(h * WIDTH)]
-            a_frag[1] = shared[near + uint32(h * WIDTH + 8)]
-            a_frag[2] = shared[far + uint32(h * WIDTH)]
-            a_frag[3] = shared[far + uint32(h * WIDTH + 8)]
+            a_frag[0] = shared[near + h * WIDTH]
+            a_frag[1] = shared[near + h * WIDTH + 8]
+            a_frag[2] = shared[far + h * WIDTH]
+            a_frag[3] = shared[far + h * WIDTH + 8]
             for r in range(max(0, h - ROWS + 1), min(R, h + 1)):
                 for f in range(TILES):
                     mma_m16n8k8(acc, (h - r) * ACC_ROW + f * 4, a_frag, 0, tap_frag, (r * TILES + f) * 2)
@@ -87,24 +88,26 @@ def specialise(
     multiply_rows = multiplier(WIDTH, ROWS, PART_R, TILES)
 
     @inlined
+    @narrow
     def copy_image(shared, x, corner, lines, columns, channels):
         """Start the channels of a chunk from x[corner] on; what lies outside the image counts as zero."""
         for start in range(0, WIDTH * LINES, THREADS):
-            i = uint32(start + cuda.threadIdx.x)
-            if i < uint32(WIDTH * LINES):
-                line, column = i // uint32(WIDTH), i % uint32(WIDTH)
-                inside = int32(line) < int32(lines) and int32(column) < int32(columns)
-                at = corner + int64(line) * W + int64(column)
+            i = start + cuda.threadIdx.x
+            if i < WIDTH * LINES:
+                line, column = i // WIDTH, i % WIDTH
+                inside = line < lines and column < columns
+                at = corner + int64(line) * W + column
                 for c in range(CHANNELS):
-                    copy1_or_zero(shared, uint32(i + c * CHANNEL), x, at + c * PLANE_X, inside and c < channels)
+                    copy1_or_zero(shared, i + c * CHANNEL, x, at + int64(c) * PLANE_X, inside and c < channels)
 
     @inlined
+    @narrow
     def round_image(shared):
         """What the matrix unit would cut off is rounded instead."""
         quad = cuda.local.array(VECTOR, float32)
         for start in range(0, TAPS_AT, THREADS * VECTOR):
-            i = uint32(start + cuda.threadIdx.x * VECTOR)
-            if i < uint32(TAPS_AT):
+            i = start + cuda.threadIdx.x * VECTOR
+            if i < TAPS_AT:
                 load4(quad, 0, shared, i)
                 for v in range(VECTOR):
                     quad[v] = to_tf32(quad[v])
@@ -119,6 +122,7 @@ def specialise(
                     y[uint64(out + (f * MMA_N + v % 2) * P * Q + v // 2 * 8)] = acc[first + f * 4 + v]
 
     @jit(THREADS, RESIDENT)
+    @narrow
     @unroll
     def conv2d_tensor_core(x, packed, y):
         shared, offsets = cuda.shared.array(0, float32), cuda.shared.array(OFFSETS, uint32)
@@ -126,35 +130,34 @@ def specialise(
         acc = cuda.local.array(ACC, float32)
 
         # locate: the block's image, its group of filters, its first pixel
-        n, block = int64(cuda.blockIdx.x // BLOCKS), cuda.blockIdx.x % BLOCKS
+        n, block = int64(cuda.blockIdx.x // BLOCKS), int64(cuda.blockIdx.x % BLOCKS)
         filters, block = block % GROUPS, block // GROUPS
         p0, q0 = block // BLOCKS_Q * HEIGHT, block % BLOCKS_Q * PIXELS
         corner = n * IMAGE + p0 * W + q0
 
         # locate: the warp's rows and sixteen pixels, the lane's one
-        thread = uint32(cuda.threadIdx.x)
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        group, member = lane // uint32(4), lane % uint32(4)
-        row, pixel = warp // uint32(WARPS_Q) * uint32(ROWS), warp % uint32(WARPS_Q) * uint32(MMA_M) + group
+        thread = cuda.threadIdx.x
+        warp, lane = thread // 32, thread % 32
+        group, member = lane // 4, lane % 4
+        row, pixel = warp // WARPS_Q * ROWS, warp % WARPS_Q * MMA_M + group
         for start in range(0, OFFSETS, THREADS):  # where in the image the taps of each k of a chunk begin
-            i = uint32(start + thread)
-            if i < uint32(OFFSETS):
-                c, s = i // uint32(S), i % uint32(S)
-                offsets[i] = uint32(c * uint32(CHANNEL) + s) if c < CHANNELS else uint32(0)
+            i = start + thread
+            if i < OFFSETS:
+                c, s = i // S, i % S
+                offsets[i] = c * CHANNEL + s if c < CHANNELS else 0
 
-        for i in unrolled(ROWS):
-            for j in range(ACC_ROW):
-                acc[i * ACC_ROW + j] = float32(0.0)
+        for i in range(ACC):
+            acc[i] = float32(0.0)
         for chunk in range(CHUNKS):
             # stage
             if chunk > 0:
                 cuda.syncthreads()
             for start in range(0, TAPS, THREADS * VECTOR):
-                i = uint32(start + thread * uint32(VECTOR))
-                if i < uint32(TAPS):
-                    copy4_async(shared, TAPS_AT + i, packed, (int64(filters) * CHUNKS + chunk) * TAPS + i)
+                i = start + thread * VECTOR
+                if i < TAPS:
+                    copy4_async(shared, TAPS_AT + i, packed, (filters * CHUNKS + chunk) * TAPS + i)
             first = chunk * CHANNELS
-            copy_image(shared, x, corner + first * PLANE_X, H - p0, W - q0, C - first)
+            copy_image(shared, x, corner + int64(first) * PLANE_X, H - p0, W - q0, C - first)
             wait_async()
             cuda.syncthreads()
             round_image(shared)
@@ -162,19 +165,20 @@ def specialise(
 
             # multiply: PART_R rows of the filters at a time, whose taps of eight k fit in registers
             for part in range(PARTS):
-                corner_row = uint32((uint32(part * PART_R) + row) * uint32(WIDTH) + pixel)
-                taps = uint32(TAPS_AT + part * K_STEPS * TAP) + lane * uint32(VECTOR)
-                for k in range(K_STEPS):
-                    # where in the image the lane's pixel lies for its two k: `member`, and `member` + 4
-                    near = uint32(offsets[uint32(k * MMA_K) + member] + corner_row)
-                    far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
+                corner_row = (part * PART_R + row) * WIDTH + pixel
+                # of 64 bits: then constants that are added become part of the loads
+                taps, k = int64(TAPS_AT + part * (K_STEPS * TAP) + lane * VECTOR), int64(member)
+                for _ in range(K_STEPS):
+                    # where in the image the lane's pixel lies for its two k
+                    near, far = offsets[k] + corner_row, offsets[k + 4] + corner_row
                     for quad in unrolled(QUADS):
-                        load4(tap_frag, quad * VECTOR, shared, int64(taps + uint32(k * TAP + quad * 32 * VECTOR)))
+                        load4(tap_frag, quad * VECTOR, shared, taps + quad * 32 * VECTOR)
                     multiply_rows(shared, near, far, a_frag, tap_frag, acc)
+                    k, taps = k + MMA_K, taps + TAP
 
         # store
-        k = filters * TILES * MMA_N + 2 * int64(member)
-        p, q = p0 + int64(row), q0 + int64(pixel)
+        k = filters * (TILES * MMA_N) + 2 * member
+        p, q = p0 + row, q0 + pixel
         out = ((n * K + k) * P + p) * Q + q
         for i in unrolled(ROWS):
             if p + i < P:

@@ -16,6 +16,7 @@ from numba.types import float16
 
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import HALVES, aligned, commit_group, copy8_or_zero, half_array, wait_group
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.tiles import keep, mask_words, require_offsets, windows
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -44,21 +45,20 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
     begin_window, name_rows = windows(WORDS), fragments.reading(BLOCK_M)
 
     @inlined
+    @narrow
     def copy_tiles(tiles, start, source, filt_from, gemm_k):
         """Start a pair of tiles, to tiles[start]: of each row the thread's piece, zeros where it lies outside."""
         x, filt, _, starts, masks, entry, following, _, _, GEMM_K = source
-        thread = uint32(cuda.threadIdx.x)
-        row = thread // uint32(PIECES)
-        at = start + place(row, thread % uint32(PIECES) * uint32(HALVES), uint32(BLOCK_K))
+        row, column = cuda.threadIdx.x // PIECES, cuda.threadIdx.x % PIECES * HALVES
+        at = int64(start + place(row, column, uint32(BLOCK_K)))
         for i in range(0, BLOCK_M, COPIED):
-            outside = uint32(0)
+            outside = 0
             for word in range(WORDS):
-                outside |= masks[(row + uint32(i)) * uint32(WORDS) + uint32(word)] & entry[1 + word]
-            offset = uint32(starts[row + uint32(i)] + entry[0])
-            copy8_or_zero(tiles, at + uint32(i * BLOCK_K), x, int64(offset), outside == 0)
+                outside |= masks[(row + i) * WORDS + word] & entry[1 + word]
+            copy8_or_zero(tiles, at + i * BLOCK_K, x, int64(starts[row + i] + entry[0]), outside == 0)
         for i in range(0, BLOCK_N, COPIED):
             inside = gemm_k < GEMM_K and int32(i) < following
-            copy8_or_zero(tiles, at + uint32((BLOCK_M + i) * BLOCK_K), filt, filt_from + i * int64(GEMM_K), inside)
+            copy8_or_zero(tiles, at + (BLOCK_M + i) * BLOCK_K, filt, filt_from + i * int64(GEMM_K), inside)
 
     copy_one_by_one = fragments.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
 
@@ -68,6 +68,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             entry[word] = table[gemm_k * ENTRY + word]
 
     @jit(THREADS, BLOCKS_PER_SM)
+    @narrow
     @unroll
     def hconv3d_mma(x, filt, table, y, extents, filters, outputs, geometry, aligned, operands):
         tiles = half_array(0)
@@ -85,41 +86,40 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
         # locate: the warp, and the thread's piece: eight gemm_k, of every COPIED-th row
-        thread = uint32(cuda.threadIdx.x)
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
-        gemm_k = uint32(thread % uint32(PIECES) * uint32(HALVES))
-        filter_row = n0 + thread // uint32(PIECES)
+        thread = cuda.threadIdx.x
+        warp, lane = thread // 32, thread % 32
+        warp_m, warp_n = warp // WARPS_N * WARP_M, warp % WARPS_N * WARP_N
+        gemm_k = thread % PIECES * HALVES
+        filter_row = n0 + thread // PIECES
         following = int32(GEMM_N - filter_row)  # filters that follow the thread's first one
-        filt_from = filter_row * int64(GEMM_K) + int64(gemm_k)
+        filt_from = filter_row * int64(GEMM_K) + gemm_k
 
         # locate: where windows begin in x, which of their taps fall outside, the rows that the lane names to ldmatrix
         for row in range(thread, BLOCK_M, THREADS):
             begin_window(starts, masks, row, uint32(m0 + row), GEMM_M, extents, filters, outputs, geometry)
         cuda.syncthreads()
         name_rows(a_at, b_at, lane, warp_m, warp_n)
-        for i in unrolled(ROWS):
-            for j in range(ACC_ROW):
-                acc[i * ACC_ROW + j] = float32(0.0)
+        for i in range(ACC):
+            acc[i] = float32(0.0)
 
         # stage: the first STAGES - 1 pairs of tiles, a group each
         source = x, filt, table, starts, masks, entry, following, n0, GEMM_N, GEMM_K
         for stage in range(STAGES - 1):
             if wide:
                 read_entry(entry, table, gemm_k)
-                copy_tiles(tiles, uint32(stage * STAGE), source, filt_from, gemm_k)
+                copy_tiles(tiles, stage * STAGE, source, filt_from, gemm_k)
             else:
-                copy_one_by_one(tiles, uint32(stage * STAGE), source, stage * BLOCK_K)
+                copy_one_by_one(tiles, stage * STAGE, source, stage * BLOCK_K)
             commit_group()
-            gemm_k = uint32(gemm_k + uint32(BLOCK_K))
+            gemm_k += BLOCK_K
             filt_from += BLOCK_K
         read_entry(entry, table, gemm_k)
         wait_group(PENDING)
         cuda.syncthreads()
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
-        read, write = uint32(0), uint32(LAST)
-        load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
+        read, write = 0, LAST
+        load_fragments(0, tiles, read, 0, a_at, b_at, a_frag, b_frag)
         for k0 in range(0, int64(GEMM_K), BLOCK_K):
             # stage: the last pair so far. A group in any case: branches of their own keep copies out of the products
             if wide and k0 + AHEAD < GEMM_K:
@@ -131,7 +131,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             else:
                 commit_group()
             write = read
-            gemm_k = uint32(gemm_k + uint32(BLOCK_K))
+            gemm_k += BLOCK_K
             filt_from += BLOCK_K
             read_entry(entry, table, gemm_k)  # for the pair that is copied next round: reading takes its time
 
@@ -140,17 +140,16 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
                 if k == K_STEPS - 1:
                     wait_group(PENDING)
                     cuda.syncthreads()
-                    read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
+                    read = read + STAGE if read < LAST else 0
 
                 # multiply
-                k_next = uint32((k + 1) % K_STEPS)
-                load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
-                multiply(uint32(k % 2), a_frag, b_frag, acc)
+                load_fragments((k + 1) % 2, tiles, read, (k + 1) % K_STEPS, a_at, b_at, a_frag, b_frag)
+                multiply(k % 2, a_frag, b_frag, acc)
 
         # store
         wait_group(0)
         cuda.syncthreads()
-        left, top = lane % uint32(4) * uint32(2), lane // uint32(4)
+        left, top = lane % 4 * 2, lane // 4
         finish(acc, m0 + warp_m + top, n0 + warp_n + left, GEMM_M, GEMM_N, operands)
         pipelined.store_tile(y, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, aligned, False)
 

@@ -7,6 +7,7 @@ from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit.memory import HALVES
 from lessons.toolkit.mma import ldmatrix4, to_half
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -19,26 +20,27 @@ def reading(BLOCK_M):
     """Build the device function that says which rows a lane names to ldmatrix, in tiles of which A has BLOCK_M."""
 
     @pasted
+    @narrow
     @unroll
     def name_rows(a_at, b_at, lane, warp_m, warp_n):
         """Rows of B are columns of the product: eight, the same rows eight k further, the next eight."""
-        a_row, a_column = warp_m + lane % uint32(16), lane // uint32(16) * uint32(HALVES)
-        b_row = uint32(BLOCK_M) + warp_n + lane // uint32(16) * uint32(8) + lane % uint32(8)
-        b_column = lane // uint32(8) % uint32(2) * uint32(HALVES)
+        a_row, a_column = warp_m + lane % 16, lane // 16 * HALVES
+        b_row, b_column = BLOCK_M + warp_n + lane // 16 * 8 + lane % 8, lane // 8 % 2 * HALVES
         for k in unrolled(K_STEPS):
-            a_at[k] = place(a_row, uint32(k * MMA_K) + a_column, uint32(BLOCK_K))
-            b_at[k] = place(b_row, uint32(k * MMA_K) + b_column, uint32(BLOCK_K))
+            a_at[k] = place(a_row, k * MMA_K + a_column, uint32(BLOCK_K))
+            b_at[k] = place(b_row, k * MMA_K + b_column, uint32(BLOCK_K))
 
     return name_rows
 
 
 @inlined
+@narrow
 def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
     """Sixteen gemm_k of the tiles to a half of the fragments; the lane names rows at a_at and b_at."""
     for i in range(ROWS):
-        ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K)))
+        ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, start + a_at[k] + i * MMA_M * BLOCK_K)
     for j in range(0, COLUMNS, 2):
-        ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
+        ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, start + b_at[k] + j * MMA_N * BLOCK_K)
 
 
 @lru_cache
@@ -47,19 +49,20 @@ def copying(WORDS, BLOCK_M, BLOCK_N, THREADS):
     ALL_ROWS, ENTRY = BLOCK_M + BLOCK_N, 1 + WORDS
 
     @inlined
+    @narrow
     def copy_one_by_one(tiles, start, source, k0):
         x, filt, table, starts, masks, _, _, n0, GEMM_N, GEMM_K = source
         for i in range(cuda.threadIdx.x, ALL_ROWS * BLOCK_K, THREADS):
-            row, column = uint32(i) // uint32(BLOCK_K), uint32(i) % uint32(BLOCK_K)
+            row, column = i // BLOCK_K, i % BLOCK_K
             gemm_k, at = uint32(k0 + column), start + place(row, column, uint32(BLOCK_K))
-            outside = uint32(gemm_k >= GEMM_K)
+            entry, outside = int64(gemm_k) * ENTRY, uint32(gemm_k >= GEMM_K)
             if row < BLOCK_M:
                 for word in range(WORDS):
-                    outside |= masks[row * uint32(WORDS) + uint32(word)] & table[gemm_k * ENTRY + 1 + word]
+                    outside |= masks[row * WORDS + word] & table[entry + 1 + word]
             if outside != 0:
                 tiles[at] = to_half(float32(0.0))
             elif row < BLOCK_M:
-                tiles[at] = x[uint32(starts[row] + table[gemm_k * ENTRY])]
+                tiles[at] = x[starts[row] + table[entry]]
             else:
                 n = min(n0 + row - BLOCK_M, GEMM_N - 1)  # beyond the last: its products are not stored
                 tiles[at] = filt[n * int64(GEMM_K) + gemm_k]

@@ -14,6 +14,7 @@ from numba import cuda, float32, int32, int64, uint32
 from lessons.toolkit.grid import jit, multiprocessors
 from lessons.toolkit.memory import VECTOR, copy4_async, load4, store4, wait_async
 from lessons.toolkit.mma import to_tf32
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import REGISTERS, ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -53,55 +54,60 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
     multiply_rows = multiplier(W, ROWS, R, TILES)
 
     @inlined
+    @narrow
     def values_of(part, parts):
         """So many floats of x are the lines of a part; none beyond the last one."""
-        first = uint32(part % uint32(PARTS) * uint32(ROWS * W))
-        return uint32(min(uint32(LINES), uint32(uint32(H * W) - first))) if part < parts else uint32(0)
+        first = part % PARTS * (ROWS * W)
+        return min(LINES, H * W - first) if part < parts else 0
 
     @inlined
+    @narrow
     def copy_lines(shared, place, x, part, parts):
         """Start the lines of a part of an image."""
         count = values_of(part, parts)
-        start = int64(part // uint32(PARTS)) * (H * W) + int64(part % uint32(PARTS)) * (ROWS * W)
+        start = int64(part // PARTS) * (H * W) + part % PARTS * (ROWS * W)
         for first in range(0, LINES, VECTOR * THREADS):
-            i = uint32(first + VECTOR * cuda.threadIdx.x)
+            i = first + VECTOR * cuda.threadIdx.x
             if i < count:
-                copy4_async(shared, uint32(place + i), x, start + int64(i))
+                copy4_async(shared, place + i, x, start + i)
 
     @inlined
+    @narrow
     def round_lines(shared, place, part, parts, quad):
         """What this thread has copied, rounded: the matrix unit would cut it off."""
         count = values_of(part, parts)
         for first in range(0, LINES, VECTOR * THREADS):
-            i = uint32(first + VECTOR * cuda.threadIdx.x)
+            i = first + VECTOR * cuda.threadIdx.x
             if i < count:
-                load4(quad, 0, shared, uint32(place + i))
+                load4(quad, 0, shared, place + i)
                 for v in range(VECTOR):
                     quad[v] = to_tf32(quad[v])
-                store4(shared, uint32(place + i), quad, 0)
+                store4(shared, place + i, quad, 0)
 
     @inlined
     def leave_row(shared, at, acc, first, filters, columns):
         """A row of the warp's results, from acc[first] on, to shared memory, where maps lie MAP apart."""
         for f in range(TILES):
             for v in range(4):
-                if int32(f * MMA_N + v % 2) < filters and int32(v // 2 * 8) < columns:
-                    shared[at + uint32((f * MMA_N + v % 2) * MAP + v // 2 * 8)] = acc[first + f * 4 + v]
+                if f * MMA_N + v % 2 < filters and v // 2 * 8 < columns:
+                    shared[at + (f * MMA_N + v % 2) * MAP + v // 2 * 8] = acc[first + f * 4 + v]
 
     @inlined
+    @narrow
     def store_rows(y, out, shared, place, values, quad):
         """So many values of every map; neighbouring threads have neighbouring vectors."""
         for start in range(0, K * PIECE, THREADS):
-            i = uint32(start + cuda.threadIdx.x)
-            k = i // uint32(PIECE)
-            to = uint32(k * uint32(P * Q))
+            i = start + cuda.threadIdx.x
+            k = i // PIECE
+            to = k * (P * Q)
             # a map may begin within a sector: then its first thread has nothing to write, and no warp shares a sector
-            j = uint32(i % uint32(PIECE) * uint32(VECTOR) - (uint32(out) + to) % uint32(SECTOR))
-            if i < uint32(K * PIECE) and j < values:
-                load4(quad, 0, shared, uint32(place + k * uint32(MAP) + j))
-                store4(y, out + int64(uint32(to + j)), quad, 0)
+            j = i % PIECE * VECTOR - (uint32(out) + to) % SECTOR
+            if i < K * PIECE and j < values:
+                load4(quad, 0, shared, place + k * MAP + j)
+                store4(y, out + (to + j), quad, 0)
 
     @jit(THREADS, RESIDENT)
+    @narrow
     @unroll
     def whole_rows(x, packed, y, tickets, parts):
         shared, drawn = cuda.shared.array(0, float32), cuda.shared.array(2, uint32)
@@ -109,58 +115,57 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
         acc, quad = cuda.local.array(ACC, float32), cuda.local.array(4, float32)
 
         # locate: the warp's sixteen pixels, the lane's one, and its k
-        thread = uint32(cuda.threadIdx.x)
-        warp, lane = thread // uint32(32), thread % uint32(32)
-        group, member = lane // uint32(4), lane % uint32(4)
-        pixel = warp * uint32(MMA_M) + group
-        near = pixel + (member if member < uint32(S) else uint32(0))
-        far = pixel + (member + uint32(4) if member + uint32(4) < uint32(S) else uint32(0))
-        left = uint32(uint32(2 * STAGED) + uint32(2 * MAP) * member + pixel)  # where its results go
-        own_filters, own_columns = int32(K) - int32(2 * member), int32(Q) - int32(pixel)
+        thread = cuda.threadIdx.x
+        warp, lane = thread // 32, thread % 32
+        group, member = lane // 4, lane % 4
+        pixel = warp * MMA_M + group
+        near = pixel + (member if member < S else 0)
+        far = pixel + (member + 4 if member + 4 < S else 0)
+        left = 2 * STAGED + 2 * MAP * member + pixel  # where its results go
+        own_filters, own_columns = int32(K - 2 * member), int32(Q - pixel)
 
         # stage: the taps; zeros behind the lines; the lines of the block's first part, and those of the next one
         for q in unrolled(QUADS):
-            load4(tap_frag, q * VECTOR, packed, int64(uint32(q * 32) + lane) * VECTOR)
-        for i in range(int32(thread), 2 * STAGED, THREADS):
+            load4(tap_frag, q * VECTOR, packed, (q * 32 + lane) * VECTOR)
+        for i in range(thread, 2 * STAGED, THREADS):
             shared[i] = float32(0.0)
         cuda.syncthreads()
-        blocks = uint32(cuda.gridDim.x)
-        part, part_next = uint32(cuda.blockIdx.x), uint32(blocks + cuda.blockIdx.x)
-        copy_lines(shared, uint32(0), x, part, parts)
+        blocks = cuda.gridDim.x
+        part, part_next = cuda.blockIdx.x, blocks + cuda.blockIdx.x
+        copy_lines(shared, 0, x, part, parts)
         wait_async()
-        round_lines(shared, uint32(0), part, parts, quad)
+        round_lines(shared, 0, part, parts, quad)
         cuda.syncthreads()
-        copy_lines(shared, uint32(STAGED), x, part_next, parts)
+        copy_lines(shared, STAGED, x, part_next, parts)
 
-        turn = uint32(0)  # which of the two places for lines, for results and for a ticket
+        turn = 0  # which of the two places for lines, for results and for a ticket
         while part < parts:
             # locate: the part after the next one. There are as many tickets as parts: then the count is 0 again
             if thread == 0:
-                ticket = cuda.atomic.inc(tickets, 0, parts - uint32(1)) if TICKETS else part
-                drawn[turn] = uint32(uint32(2) * blocks + ticket)
+                ticket = cuda.atomic.inc(tickets, 0, parts - 1) if TICKETS else part
+                drawn[turn] = 2 * blocks + ticket
 
             # multiply
-            for i in unrolled(ROWS):
-                for j in range(ACC_ROW):
-                    acc[i * ACC_ROW + j] = float32(0.0)
-            here = uint32(turn * uint32(STAGED))
-            multiply_rows(shared, uint32(near + here), uint32(far + here), a_frag, tap_frag, acc)
+            for i in range(ACC):
+                acc[i] = float32(0.0)
+            here = turn * STAGED
+            multiply_rows(shared, near + here, far + here, a_frag, tap_frag, acc)
 
             # stage: the lines of the next part have come
             wait_async()
-            round_lines(shared, uint32(uint32(STAGED) - here), part_next, parts, quad)
+            round_lines(shared, STAGED - here, part_next, parts, quad)
 
             # store
-            half = uint32(turn * uint32(K * MAP))
+            half = turn * (K * MAP)
             for i in unrolled(ROWS):
-                leave_row(shared, uint32(left + half + uint32(i * Q)), acc, i * ACC_ROW, own_filters, own_columns)
+                leave_row(shared, left + half + i * Q, acc, i * ACC_ROW, own_filters, own_columns)
             cuda.syncthreads()
             part_after = drawn[turn]
             copy_lines(shared, here, x, part_after, parts)
-            p = int32(part % uint32(PARTS)) * ROWS
-            out = int64(part // uint32(PARTS)) * (K * P * Q) + p * Q
-            store_rows(y, out, shared, uint32(half + uint32(2 * STAGED)), uint32(min(P - p, ROWS) * Q), quad)
-            part, part_next, turn = part_next, part_after, uint32(uint32(1) - turn)
+            p = part % PARTS * ROWS
+            out = int64(part // PARTS) * (K * P * Q) + p * Q
+            store_rows(y, out, shared, half + 2 * STAGED, min(P - p, ROWS) * Q, quad)
+            part, part_next, turn = part_next, part_after, 1 - turn
 
     return whole_rows, RESIDENT, THREADS, 4 * 2 * (STAGED + K * MAP)
 

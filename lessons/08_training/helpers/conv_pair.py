@@ -18,6 +18,7 @@ from lessons.toolkit import memory
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import HALVES, aligned, commit_group, wait_group
 from lessons.toolkit.mma import positive
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import ceil_div, mask_words, require_offsets
 from lessons.toolkit.unroll import compiled, definition_of, inlined, unroll, unrolled
@@ -29,7 +30,7 @@ planning = import_module("lessons.06_tensor_cores.helpers.hconv3d_plan")
 step = import_module("lessons.06_tensor_cores.hconv3d_mma")
 
 BLOCK_K, MMA_M, MMA_N, ROWS, COLUMNS = step.BLOCK_K, pipelined.MMA_M, pipelined.MMA_N, step.ROWS, pipelined.COLUMNS
-ACC_ROW, K_STEPS, A_FRAG, B_FRAG = step.ACC_ROW, step.K_STEPS, step.A_FRAG, step.B_FRAG
+ACC, ACC_ROW, K_STEPS, A_FRAG, B_FRAG = step.ACC, step.ACC_ROW, step.K_STEPS, step.A_FRAG, step.B_FRAG
 STRIDE, STORED_ROWS, PIECES = pipelined.STRIDE, pipelined.STORED_ROWS, step.PIECES
 PIECES_STORED = step.WARP_N // HALVES  # of 16 bytes, in a row of a warp's results
 place, leave_row, load_fragments, multiply = step.place, pipelined.leave_row, step.load_fragments, step.multiply
@@ -68,46 +69,49 @@ def second_half(K, BLOCK_M, BLOCK_N, STAGES):
     name_rows = fragments.reading(0)
 
     @inlined
+    @narrow
     def copy_block(tiles, start, second, number, wide):
         """Start a block of the second filter, BLOCK_N rows of BLOCK_K, to tiles[start]; numbers run along rows."""
-        thread = uint32(cuda.threadIdx.x)
-        row, column = thread // uint32(PIECES), thread % uint32(PIECES) * uint32(HALVES)
+        row, column = cuda.threadIdx.x // PIECES, cuda.threadIdx.x % PIECES * HALVES
         n, k = number // PANELS * BLOCK_N + row, number % PANELS * BLOCK_K + column
         at = start + place(row, column, uint32(BLOCK_K))
         for i in range(0, BLOCK_N, COPIED):
-            memory.copy8_guarded(tiles, at + uint32(i * BLOCK_K), second, n + i, k, wide)
+            memory.copy8_guarded(tiles, at + i * BLOCK_K, second, n + i, k, wide)
 
     @inlined
+    @narrow
     def round_row(tiles, row, n, acc, first):
         """Sixteen rows of a warp's sums from acc[first] to the tile between, from (row, n) on; zeros beyond K."""
-        lane = uint32(cuda.threadIdx.x) % uint32(32)
-        top, left = row + lane // uint32(4), lane % uint32(4) * uint32(2)
-        panel = n // uint32(BLOCK_K) * uint32(PANEL)
+        lane = cuda.threadIdx.x % 32
+        top, left = row + lane // 4, lane % 4 * 2
+        panel = n // BLOCK_K * PANEL
         for j in range(COLUMNS):
-            column = left + uint32(j * MMA_N)
+            column = left + j * MMA_N
             if K % BLOCK_N != 0:
                 for v in range(4):
-                    if n + column + uint32(v % 2) >= K:
+                    if n + column + v % 2 >= K:
                         acc[first + j * 4 + v] = float32(0.0)
             for below in range(2):
-                at = panel + place(top + uint32(8 * below), column, uint32(BLOCK_K))
+                at = panel + place(top + 8 * below, column, uint32(BLOCK_K))
                 memory.store2_rounded(tiles, at, acc, first + j * 4 + 2 * below)
 
     @inlined
+    @narrow
     def store_rows(y, tiles, at, m, n, wide):
         """Sixteen rows of a warp's results from tiles[at] to y[m, n]."""
-        lane = uint32(cuda.threadIdx.x) % uint32(32)
-        row, column = lane // uint32(PIECES_STORED), lane % uint32(PIECES_STORED) * uint32(HALVES)
+        lane = cuda.threadIdx.x % 32
+        row, column = lane // PIECES_STORED, lane % PIECES_STORED * HALVES
         M, N = y.shape
-        m, n, at = m + row, n + column, at + row * uint32(STRIDE) + column
+        m, n, at = m + row, n + column, at + row * STRIDE + column
         if wide and m + MMA_M - STORED_ROWS < M and n < N:  # nothing is asked between the reads and the stores
             for i in range(0, MMA_M, STORED_ROWS):
-                memory.store8(y, (m + i) * N + n, tiles, at + uint32(i * STRIDE))
+                memory.store8(y, (m + i) * N + n, tiles, at + i * STRIDE)
         else:
             for i in range(0, MMA_M, STORED_ROWS):
-                memory.store8_guarded(y, m + i, n, tiles, at + uint32(i * STRIDE), wide)
+                memory.store8_guarded(y, m + i, n, tiles, at + i * STRIDE, wide)
 
     @pasted
+    @narrow
     @unroll
     def multiply_again(pair, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
         a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
@@ -116,19 +120,18 @@ def second_half(K, BLOCK_M, BLOCK_N, STAGES):
 
         # stage: the first blocks of the second filter, a group each
         for number in range(SLOTS - 1):
-            copy_block(tiles, uint32(RING + number * SLOT), pair.second, number, pair.wide)
+            copy_block(tiles, RING + number * SLOT, pair.second, number, pair.wide)
             commit_group()
 
         # stage: the tile between
         for i in unrolled(ROWS):
-            round_row(tiles, warp_m + uint32(i * MMA_M), warp_n, acc, uint32(i * ACC_ROW))
+            round_row(tiles, warp_m + i * MMA_M, warp_n, acc, i * ACC_ROW)
         name_rows(a_at, b_at, lane, warp_m, warp_n)
 
-        number, read, write = 0, uint32(RING), uint32(LAST)
+        number, read, write = 0, RING, LAST
         for n in range(0, pair.y.shape[1], BLOCK_N):
-            for i in unrolled(ROWS):
-                for j in range(ACC_ROW):
-                    acc[i * ACC_ROW + j] = float32(0.0)
+            for i in range(ACC):
+                acc[i] = float32(0.0)
             for panel in range(PANELS):
                 # stage: this block has arrived; the one that comes last so far takes the place of the one before it
                 wait_group(PENDING)
@@ -138,25 +141,24 @@ def second_half(K, BLOCK_M, BLOCK_N, STAGES):
                 commit_group()
 
                 # multiply
-                start = uint32(panel * PANEL)
+                start = panel * PANEL
                 for k in unrolled(K_STEPS):
-                    b_from[k] = uint32(b_at[k] + uint32(read - start))
-                load_fragments(uint32(0), tiles, start, uint32(0), a_at, b_from, a_frag, b_frag)
+                    b_from[k] = b_at[k] + (read - start)
+                load_fragments(0, tiles, start, 0, a_at, b_from, a_frag, b_frag)
                 for k in unrolled(K_STEPS):
                     if k + 1 < K_STEPS:
-                        k_next = uint32(k + 1)
-                        load_fragments(uint32((k + 1) % 2), tiles, start, k_next, a_at, b_from, a_frag, b_frag)
-                    multiply(uint32(k % 2), a_frag, b_frag, acc)
+                        load_fragments((k + 1) % 2, tiles, start, k + 1, a_at, b_from, a_frag, b_frag)
+                    multiply(k % 2, a_frag, b_frag, acc)
                 number += 1
                 write = read
-                read = uint32(read + uint32(SLOT)) if read < uint32(LAST) else uint32(RING)
+                read = read + SLOT if read < LAST else RING
 
             # store: sixteen rows at a time, through shared memory of the warp's own
-            own = uint32(LEAVING) + warp * uint32(MMA_M * STRIDE)
+            own = LEAVING + warp * MMA_M * STRIDE
             for i in unrolled(ROWS):
-                leave_row(tiles, own, acc, uint32(i * ACC_ROW))
+                leave_row(tiles, own, acc, i * ACC_ROW)
                 cuda.syncwarp()
-                store_rows(pair.y, tiles, own, m0 + warp_m + uint32(i * MMA_M), n + warp_n, wide)
+                store_rows(pair.y, tiles, own, m0 + warp_m + i * MMA_M, n + warp_n, wide)
                 cuda.syncwarp()
         wait_group(0)
 
