@@ -21,6 +21,7 @@ from lessons.toolkit.grid import multiprocessors
 from lessons.toolkit.memory import shared_arrays, store2_guarded
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.ptx import FLOAT, LONG, WORD
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined
 
 PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
@@ -102,11 +103,12 @@ def open_stages(filled, emptied, stages, arrivals):
 
 
 @inlined
+@narrow
 def next_stage(stage, parity, stages):
     """The stage after this one of a ring of `stages`, and the parity of its barrier's phase."""
-    stage += uint32(1)
-    if stage == uint32(stages):
-        stage, parity = uint32(0), parity ^ uint32(1)
+    stage += 1
+    if stage == stages:
+        stage, parity = 0, parity ^ 1
     return stage, parity
 
 
