@@ -60,7 +60,7 @@ def start(acc, frag, s, tiles, stage, step, a_at, b_at):
         hopper.wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
 
 
-def consuming(start, following, STAGES, SETS):
+def consuming(start, STAGES, SETS):
     """Build a consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity."""
 
     @pasted
@@ -80,7 +80,7 @@ def consuming(start, following, STAGES, SETS):
                     if begin + s > 0 and lane == 0:
                         hopper.barrier_arrive(emptied, before)
                     before = stage
-                    stage, parity = following(stage, parity, STAGES)
+                    stage, parity = hopper.next_stage(stage, parity, STAGES)
         hopper.wgmma_wait(0)
         cuda.syncwarp()
         if lane == 0:
@@ -90,7 +90,7 @@ def consuming(start, following, STAGES, SETS):
     return consume
 
 
-consume = consuming(start, tma.following, STAGES, SETS)
+consume = consuming(start, STAGES, SETS)
 
 
 @jit(THREADS)

@@ -35,7 +35,7 @@ MAPS = Maps()
 locate = hopper.locating(GROUP_M, BLOCK_M, BLOCK_N)
 
 
-def producing(load_tiles, following, locate, STAGES, STEP):
+def producing(load_tiles, locate, STAGES, STEP):
     """Build a producer's loop over the tiles of its block, STEP along k at a time."""
 
     @pasted
@@ -46,12 +46,12 @@ def producing(load_tiles, following, locate, STAGES, STEP):
             for step in range(steps):
                 hopper.barrier_wait(emptied, stage, parity ^ 1)  # the first STAGES waits pass at once
                 load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, step * STEP)
-                stage, parity = following(stage, parity, STAGES)
+                stage, parity = hopper.next_stage(stage, parity, STAGES)
 
     return produce
 
 
-def consuming(multiply, following, STAGES, STAGE_BYTES):
+def consuming(multiply, STAGES, STAGE_BYTES):
     """Build a consumer's loop over the `steps` stages of a tile of C; it returns the next stage, and its parity."""
 
     @pasted
@@ -67,7 +67,7 @@ def consuming(multiply, following, STAGES, STAGE_BYTES):
             if leads and step > 0:
                 hopper.barrier_arrive(emptied, before)
             before = stage
-            stage, parity = following(stage, parity, STAGES)
+            stage, parity = hopper.next_stage(stage, parity, STAGES)
         hopper.wgmma_wait(0)
         if leads:
             hopper.barrier_arrive(emptied, before)
@@ -76,8 +76,8 @@ def consuming(multiply, following, STAGES, STAGE_BYTES):
     return consume
 
 
-produce = producing(tma.load_tiles, tma.following, locate, STAGES, BLOCK_K)
-consume = consuming(tma.multiply, tma.following, STAGES, STAGE_BYTES)
+produce = producing(tma.load_tiles, locate, STAGES, BLOCK_K)
+consume = consuming(tma.multiply, STAGES, STAGE_BYTES)
 
 
 @jit(THREADS)

@@ -33,14 +33,6 @@ MAPS = Maps()
 
 
 @inlined
-def following(stage, parity, STAGES):
-    """The stage after this one, and the parity of its phase."""
-    if stage == STAGES - 1:
-        return uint32(0), uint32(parity ^ 1)
-    return uint32(stage + 1), parity
-
-
-@inlined
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
     start = stage * STAGE
@@ -95,7 +87,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         if thread == 0 and k0 + AHEAD < K:
             load_tiles(tiles, arrived, write, a_map, b_map, m0, n0, k0 + AHEAD)
         write = stage
-        stage, parity = following(stage, parity, STAGES)
+        stage, parity = hopper.next_stage(stage, parity, STAGES)
         hopper.wgmma_wait(0)
 
     # store

@@ -70,7 +70,7 @@ def load_tiles(tiles, bars, stage, b_map, shared, n0, m0, k0):
     hopper.tma_load2_multicast(tiles, at, a_map, bars, stage, m0 + first, k0, ALL)
 
 
-produce = specialised.producing(load_tiles, hopper.next_stage, locate, STAGES, BLOCK_K)
+produce = specialised.producing(load_tiles, locate, STAGES, BLOCK_K)
 
 
 @inlined

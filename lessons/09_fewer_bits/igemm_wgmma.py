@@ -96,10 +96,10 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
 def consuming(wgmma):
     """A consumer's loop over the stages of a tile of C, by this instruction."""
     multiply = multiplying(wgmma, BLOCK_N, K_STEPS, K_STEP, K_STEP)
-    return specialised.consuming(multiply, hopper.next_stage, STAGES, STAGE)
+    return specialised.consuming(multiply, STAGES, STAGE)
 
 
-produce = specialised.producing(load_tiles, hopper.next_stage, locate, STAGES, ROW)
+produce = specialised.producing(load_tiles, locate, STAGES, ROW)
 INT8 = im2col.planning.Kind(
     4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32, packed=4
 )

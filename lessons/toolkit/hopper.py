@@ -21,7 +21,6 @@ from lessons.toolkit.grid import multiprocessors
 from lessons.toolkit.memory import shared_arrays, store2_guarded
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.ptx import FLOAT, LONG, WORD
-from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined
 
 PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
@@ -103,13 +102,11 @@ def open_stages(filled, emptied, stages, arrivals):
 
 
 @inlined
-@narrow
 def next_stage(stage, parity, stages):
     """The stage after this one of a ring of `stages`, and the parity of its barrier's phase."""
-    stage += 1
-    if stage == stages:
-        stage, parity = 0, parity ^ 1
-    return stage, parity
+    if stage == stages - 1:
+        return uint32(0), uint32(parity ^ 1)
+    return uint32(stage + 1), parity
 
 
 # --- the matrix unit ---

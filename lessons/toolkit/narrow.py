@@ -29,8 +29,8 @@ def narrow(function=None, *, signed=False):
 
     Of 32 bits are int constants in arithmetic or given to a variable, indices of threads and blocks, counters of
     `range` unless it begins with int64(...), and sums, products and so on of two such values. Everything else is as
-    Numba has it: an int64 that meets a 32-bit integer gives an int64. It stands above `unroll`, where both are wanted,
-    and below `inlined` or `jit`.
+    Numba has it: an int64 that meets a 32-bit integer gives an int64. It stands below `inlined` or `jit`, and above
+    `unroll`.
     """
     if function is None:
         return lambda function: narrow(function, signed=signed)
@@ -172,7 +172,8 @@ class _Narrower(ast.NodeTransformer):
 
     def visit_For(self, node):
         node = self.generic_visit(node)
-        called = [getattr(getattr(one, "func", None), "id", "") for one in (node.iter, *getattr(node.iter, "args", ()))]
+        parts = node.iter, *getattr(node.iter, "args", ())
+        called = [getattr(getattr(part, "func", None), "id", "") for part in parts]
         if called[0] == "range" and called[1] != "int64" and isinstance(node.target, ast.Name):
             counter = node.target
             node.target = ast.copy_location(ast.Name(f"_wide_{counter.id}", ast.Store()), counter)

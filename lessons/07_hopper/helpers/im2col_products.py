@@ -56,5 +56,5 @@ def products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
                 for band in unrolled(BANDS):
                     wgmma(acc, band * SUMS, tiles, a + band * BAND + k * STEP, b_k, BLOCK_N)
 
-    consume = in_registers.consuming(start, hopper.next_stage, STAGES, SETS)
+    consume = in_registers.consuming(start, STAGES, SETS)
     return BANDS * SUMS, SETS * FRAG, lane_row if IN_REGISTERS else described, consume
