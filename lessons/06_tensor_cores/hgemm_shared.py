@@ -8,7 +8,7 @@ Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.05 shared 
 Run: python -m lessons.06_tensor_cores hgemm_shared
 """
 
-from numba import cuda, float32, int64, uint32
+from numba import cuda, float32, int64
 from numba.types import float16
 
 from lessons.toolkit import memory
@@ -68,7 +68,7 @@ def specialise(place):
     @narrow
     def stage_tile(tile, rows, columns, array, row0, column0, wide):
         """Start tile = `rows` x `columns` of the array, from (row0, column0) on; what lies outside counts as zero."""
-        thread, columns = cuda.threadIdx.x, uint32(columns)
+        thread = cuda.threadIdx.x
         if wide:
             for start in range(0, rows * columns, HALVES * THREADS):
                 at = start + thread * HALVES

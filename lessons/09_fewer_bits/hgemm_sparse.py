@@ -62,11 +62,10 @@ ROWS, COLUMNS, ACC_ROW = WARP_N // MMA_N, WARP_M // MMA_M, WARP_M // MMA_M * 4  
 A_FRAG, B_FRAG, ACC, SAID = COLUMNS * 8, ROWS * 8, ROWS * ACC_ROW, ROWS // 2
 
 
-@inlined
-@narrow
+@inlined  # without narrow, under which the main loop is 3% slower
 def place_b(row, column):
     """Where in a tile of B an element lies: two rows share all banks, so they change places alike."""
-    return row * KEPT + (column ^ row // 2 % B_PIECES * HALVES)
+    return row * uint32(KEPT) + (column ^ row // uint32(2) % uint32(B_PIECES) * uint32(HALVES))
 
 
 @inlined

@@ -20,7 +20,6 @@ def reading(BLOCK_M):
     """Build the device function that says which rows a lane names to ldmatrix, in tiles of which A has BLOCK_M."""
 
     @pasted
-    @narrow
     @unroll
     def name_rows(a_at, b_at, lane, warp_m, warp_n):
         """Rows of B are columns of the product: eight, the same rows eight k further, the next eight."""
