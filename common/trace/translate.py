@@ -217,8 +217,10 @@ class Translator(Expressions):
             self._emit(products)
             return
         item = counter = self.fresh("_v")
-        function = getattr(node.iter.func, "id", "") if isinstance(node.iter, ast.Call) else ""
-        if self.narrow and function in COUNTS and not names(node.target, ast.Store) <= self.ints:
+        parts = node.iter, *getattr(node.iter, "args", ())
+        counts, *first = (getattr(getattr(part, "func", None), "id", "") for part in parts[:2])
+        narrow = self.narrow and counts in COUNTS and first != ["int64"]
+        if narrow and not names(node.target, ast.Store) <= self.ints:
             counter = f"_narrow({item})"
         turns = f"_t.iterate({self.expression(node.iter)}, {self.line(node)}, {any(map(may_leave, node.body))})"
         self._loop(node, f"for {item} in {turns}", counter)

@@ -60,7 +60,7 @@ locate = hopper.locating(GROUP_N, PAIR_N, BLOCK_M)  # of a pair
 @inlined
 @narrow
 def load_tiles(tiles, bars, stage, b_map, shared, n0, m0, k0):
-    """Ask for the block's tile of B, and for its share of A's, for both; shared: A's map, and which block this is."""
+    """Ask for the block's tile of B, and for its share of A's, for both; zeros outside A, B."""
     a_map, rank = shared
     start = stage * STAGE
     hopper.barrier_expect(bars, stage, STAGE_BYTES)
@@ -105,7 +105,7 @@ def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
     acc = cuda.local.array(ACC, float32)
     half = cuda.local.array(8, float16)
     blocks_n, blocks_m = uint32((N + PAIR_N - 1) // PAIR_N), uint32((M + BLOCK_M - 1) // BLOCK_M)
-    turns = cuda.blockIdx.x // CLUSTER, blocks_n * blocks_m, cuda.gridDim.x // CLUSTER  # as in hgemm_tma_stores
+    turns = cuda.blockIdx.x // CLUSTER, blocks_n * blocks_m, cuda.gridDim.x // CLUSTER  # first, end, step
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
     last = uint32(steps) - 1
     thread, rank = cuda.threadIdx.x, hopper.cluster_rank()

@@ -29,8 +29,10 @@ k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
 
 REQUIRES = "8.0"
 BLOCK_K = 128
-BLOCK_M, BLOCK_N, STAGES = pipelined.BLOCK_M, pipelined.BLOCK_N, pipelined.STAGES  # as many bytes as there
-WARP_M, WARP_N, TUNABLES = pipelined.WARP_M, pipelined.WARP_N, pipelined.TUNABLES
+# tiles of as many bytes as hgemm_pipelined's; STAGES: pairs of them in shared memory
+BLOCK_M, BLOCK_N, STAGES = pipelined.BLOCK_M, pipelined.BLOCK_N, pipelined.STAGES
+WARP_M, WARP_N = pipelined.WARP_M, pipelined.WARP_N
+TUNABLES = pipelined.TUNABLES
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda, int32, uint32
+from numba import cuda, int32, int64, uint32
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
@@ -163,7 +163,7 @@ def specialise(kind, boxes):
                 if boxes:
                     leave(c, m0, warp * WARP_M, n0, tiles, own, acc, lane, uint32(N), operands)
                 else:
-                    m, n = m0 + warp * WARP_M + lane // 4, n0 + lane % 4 * 2
+                    m, n = int64(m0 + warp * WARP_M + lane // 4), int64(n0 + lane % 4 * 2)
                     for j in unrolled(EIGHTS):
                         store(c, m, n + j * 8, acc, 4 * j, paired, operands)
                         store(c, m + 8, n + j * 8, acc, 4 * j + 2, paired, operands)

@@ -119,7 +119,7 @@ def descriptor(typing_context, tiles, offset, leading, stride):
     K-major (rows along k): stride is from eight rows to the next eight, 1024 bytes in a tile of 128-byte rows; a
     stride of 512 or 256 says that rows, and the swizzle, are 64 or 32 bytes wide; leading is not used. Row-major
     B: a panel is 64 columns wide, each k a row of 128 bytes; leading is from panel to panel, stride from eight k
-    to the next eight. A descriptor moves by `descriptor + uint64(bytes >> 4)`.
+    to the next eight. A descriptor moves by `descriptor + (bytes >> 4)`.
     """
 
     def generate(context, builder, signature, args):
@@ -387,7 +387,7 @@ def persistent(tiles, cluster=1):
 
 
 def locating(group_rows, height, width):
-    """Build the device function that says where the tile of a number begins, in 32 bits, as `pasted.walk` does."""
+    """Build the device function that says where the tile of a number begins, as `pasted.walk` does."""
 
     @inlined
     def locate(tile, rows, columns):

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("traced")
 KERNEL = texts.of("lessons")["narrow_kernel"]
 HEAD = texts.of("lessons")["narrow_head"]
 MOST = 2**32 - 1
+FIRST = "int64(0)", "0"
 UNSIGNED = {
     "zero - 1": MOST, "(zero - 1) // 2": MOST // 2, "(zero - 1) % 10": MOST % 10, "two * LARGE": 0,
     "one + (2 - 3)": 0, "one + MINUS": -2, "one * MANY": 2**40, "~zero": MOST, "-one": MOST, "one << 31 << 1": 0,
@@ -69,6 +70,21 @@ def test_a_compiled_loop_has_no_64_bit_arithmetic():
     wide = re.compile(r"\b(add|sub|mul|mad|div|rem|xor|shl|shr)(\.\w+)?\.[sub]64\b")
     assert [bool(wide.search(text)) for text in texts] == [True, False]
     assert all("bra" in text for text in texts)
+
+
+def test_a_range_that_begins_with_int64_counts_in_64_bits(tmp_path):
+    file = tmp_path / "narrow_ranges.py"
+    loops = [
+        f"    for k{i} in range({first}, 2**33, 2**31):\n        y[{i}] = k{i} + 5\n" for i, first in enumerate(FIRST)
+    ]
+    file.write_text(HEAD + "@cuda.jit\n@narrow\ndef kernel(y):\n" + "".join(loops), encoding="utf-8")
+    names = {"__name__": "narrow_ranges"}
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), names)
+    y = cuda.to_device(np.zeros(2, np.int64))
+    names["kernel"][1, 1](y)
+    assert y.copy_to_host().tolist() == [3 * 2**31 + 5, 2**31 + 5]
+    ptx = compiled(names["kernel"])
+    assert [f", {value};" in ptx for value in (3 * 2**31 + 5, 2**31 + 5)] == [True, True]
 
 
 def test_it_stands_above_unroll_and_leaves_floats_and_names_of_its_own():

@@ -239,7 +239,7 @@ def merge_partials(partials, rows, height, last, moments):
     thread, K = cuda.threadIdx.x, uint32(moments.shape[1])
     n = cuda.blockIdx.x * MERGED + thread % MERGED
     column, lane, end_row = min(n, K - 1), thread // MERGED, rows - 1
-    begin(held, float32(0.0), partials[2 * (min(lane, end_row) * K + column)], float32(0.0))
+    begin(held, float32(0.0), partials[2 * (int64(min(lane, end_row)) * K + column)], float32(0.0))
     for first in range(lane, rows, LANES * AT_ONCE):
         for i in range(AT_ONCE):
             row = min(first + i * LANES, end_row)
