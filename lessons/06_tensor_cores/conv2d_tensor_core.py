@@ -21,7 +21,7 @@ from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, copy1_or_zero, copy4_async, load4, store4, wait_async
 from lessons.toolkit.mma import mma_m16n8k8, to_tf32
 from lessons.toolkit.narrow import narrow
-from lessons.toolkit.tiles import ceil_div
+from lessons.toolkit.tiles import REGISTERS, ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.06_tensor_cores.helpers.conv2d_tensor_plan")
@@ -36,7 +36,6 @@ ROWS = 4  # of outputs, of a warp in one pass, at most
 PART_ROWS = 6  # of outputs, in a part of an image that is computed in whole rows
 TICKETS = 1  # 1: a block draws each such part; 0: it takes every gridDim-th
 TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6), "PART_ROWS": (2, 4, 6), "TICKETS": (0, 1)}
-REGISTERS, OTHERS = 65536, 28  # of a multiprocessor; of a thread, beside sums and taps
 
 
 def plan(C, H, W, K, R, S):
@@ -84,7 +83,7 @@ def specialise(
     OFFSETS = K_STEPS * MMA_K
     TAP_FRAG, ACC_ROW = QUADS * VECTOR, TILES * 4
     ACC = ROWS * ACC_ROW
-    RESIDENT = max(1, REGISTERS // (THREADS * (ACC + TAP_FRAG + OTHERS)))
+    RESIDENT = max(1, REGISTERS // (THREADS * (ACC + TAP_FRAG + whole_rows.OTHERS)))
     multiply_rows = multiplier(WIDTH, ROWS, PART_R, TILES)
 
     @inlined

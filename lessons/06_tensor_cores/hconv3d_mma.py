@@ -48,16 +48,16 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
     @narrow
     def copy_tiles(tiles, start, source, filt_from, gemm_k):
         """Start a pair of tiles, to tiles[start]: of each row the thread's piece, zeros where it lies outside."""
-        x, filt, _, starts, masks, entry, following, _, _, GEMM_K = source
+        x, filt, _, starts, masks, entry, filters_left, _, _, GEMM_K = source
         row, column = cuda.threadIdx.x // PIECES, cuda.threadIdx.x % PIECES * HALVES
-        at = int64(start + place(row, column, uint32(BLOCK_K)))
-        for i in range(0, BLOCK_M, COPIED):
+        at = start + place(row, column, BLOCK_K)
+        for i in range(0, BLOCK_M, COPIED):  # a start before x has wrapped: the 32-bit sum wraps back, then widens
             outside = 0
             for word in range(WORDS):
                 outside |= masks[(row + i) * WORDS + word] & entry[1 + word]
             copy8_or_zero(tiles, at + i * BLOCK_K, x, int64(starts[row + i] + entry[0]), outside == 0)
         for i in range(0, BLOCK_N, COPIED):
-            inside = gemm_k < GEMM_K and int32(i) < following
+            inside = gemm_k < GEMM_K and int32(i) < filters_left
             copy8_or_zero(tiles, at + (BLOCK_M + i) * BLOCK_K, filt, filt_from + i * int64(GEMM_K), inside)
 
     copy_one_by_one = fragments.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
@@ -70,7 +70,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
     @jit(THREADS, BLOCKS_PER_SM)
     @narrow
     @unroll
-    def hconv3d_mma(x, filt, table, y, extents, filters, outputs, geometry, aligned, operands):
+    def hconv3d_mma(x, filt, table, y, extents, filters, outputs, geometry, wide_y, operands):
         tiles = half_array(0)
         starts, masks = cuda.shared.array(BLOCK_M, uint32), cuda.shared.array(MASKS, uint32)
         entry = cuda.local.array(ENTRY, uint32)
@@ -91,7 +91,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         warp_m, warp_n = warp // WARPS_N * WARP_M, warp % WARPS_N * WARP_N
         gemm_k = thread % PIECES * HALVES
         filter_row = n0 + thread // PIECES
-        following = int32(GEMM_N - filter_row)  # filters that follow the thread's first one
+        filters_left = int32(GEMM_N - filter_row)  # from the thread's first one on; below 1: none
         filt_from = filter_row * int64(GEMM_K) + gemm_k
 
         # locate: where windows begin in x, which of their taps fall outside, the rows that the lane names to ldmatrix
@@ -103,7 +103,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             acc[i] = float32(0.0)
 
         # stage: the first STAGES - 1 pairs of tiles, a group each
-        source = x, filt, table, starts, masks, entry, following, n0, GEMM_N, GEMM_K
+        source = x, filt, table, starts, masks, entry, filters_left, n0, GEMM_N, GEMM_K
         for stage in range(STAGES - 1):
             if wide:
                 read_entry(entry, table, gemm_k)
@@ -120,8 +120,9 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
         read, write = 0, LAST
         load_fragments(0, tiles, read, 0, a_at, b_at, a_frag, b_frag)
-        for k0 in range(0, int64(GEMM_K), BLOCK_K):
-            # stage: the last pair so far. A group in any case: branches of their own keep copies out of the products
+        for k0 in range(0, GEMM_K, BLOCK_K):
+            # stage: the pair AHEAD of this one. Each branch commits a group, an empty one at the end, so that PENDING
+            # counts right. With one commit behind the branches the compiler would mix copies with products
             if wide and k0 + AHEAD < GEMM_K:
                 copy_tiles(tiles, write, source, filt_from, gemm_k)
                 commit_group()
@@ -151,7 +152,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         cuda.syncthreads()
         left, top = lane % 4 * 2, lane // 4
         finish(acc, m0 + warp_m + top, n0 + warp_n + left, GEMM_M, GEMM_N, operands)
-        pipelined.store_tile(y, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, aligned, False)
+        pipelined.store_tile(y, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide_y, False)
 
     return hconv3d_mma, THREADS, 2 * STAGES * STAGE
 

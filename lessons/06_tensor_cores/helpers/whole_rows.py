@@ -45,20 +45,20 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
     """The kernel, the blocks of a multiprocessor, their threads and bytes of shared memory."""
     P, Q = H - R + 1, W - S + 1
     TILES, THREADS = ceil_div(K, MMA_N), 32 * ceil_div(Q, MMA_M)
-    LINES = multiple((ROWS + R - 1) * W, VECTOR)
+    LINE_FLOATS = multiple((ROWS + R - 1) * W, VECTOR)
     QUADS = ceil_div(R * TILES * 2, VECTOR)
     TAP_FRAG, ACC_ROW = QUADS * VECTOR, TILES * 4
     ACC = ROWS * ACC_ROW
-    PIECE = multiple(ROWS * Q + VECTOR, SECTOR) // VECTOR  # vectors of a map in a part, from the begin of a sector on
+    PIECE = multiple(ROWS * Q + VECTOR, SECTOR) // VECTOR  # vectors of a map in a part, from the start of a sector
     RESIDENT = max(1, REGISTERS // (THREADS * (ACC + TAP_FRAG + OTHERS)))
     multiply_rows = multiplier(W, ROWS, R, TILES)
 
     @inlined
     @narrow
     def values_of(part, parts):
-        """So many floats of x are the lines of a part; none beyond the last one."""
+        """How many floats of x the lines of a part take; 0 beyond the last part."""
         first = part % PARTS * (ROWS * W)
-        return min(LINES, H * W - first) if part < parts else 0
+        return min(LINE_FLOATS, H * W - first) if part < parts else 0
 
     @inlined
     @narrow
@@ -66,7 +66,7 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
         """Start the lines of a part of an image."""
         count = values_of(part, parts)
         start = int64(part // PARTS) * (H * W) + part % PARTS * (ROWS * W)
-        for first in range(0, LINES, VECTOR * THREADS):
+        for first in range(0, LINE_FLOATS, VECTOR * THREADS):
             i = first + VECTOR * cuda.threadIdx.x
             if i < count:
                 copy4_async(shared, place + i, x, start + i)
@@ -76,7 +76,7 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
     def round_lines(shared, place, part, parts, quad):
         """What this thread has copied, rounded: the matrix unit would cut it off."""
         count = values_of(part, parts)
-        for first in range(0, LINES, VECTOR * THREADS):
+        for first in range(0, LINE_FLOATS, VECTOR * THREADS):
             i = first + VECTOR * cuda.threadIdx.x
             if i < count:
                 load4(quad, 0, shared, place + i)
@@ -95,12 +95,12 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
     @inlined
     @narrow
     def store_rows(y, out, shared, place, values, quad):
-        """So many values of every map; neighbouring threads have neighbouring vectors."""
+        """Write `values` results of each map; neighbouring threads write neighbouring vectors."""
         for start in range(0, K * PIECE, THREADS):
             i = start + cuda.threadIdx.x
             k = i // PIECE
             to = k * (P * Q)
-            # a map may begin within a sector: then its first thread has nothing to write, and no warp shares a sector
+            # pieces begin on a sector: no warps share one. Where a map begins later, j wraps around, beyond `values`
             j = i % PIECE * VECTOR - (uint32(out) + to) % SECTOR
             if i < K * PIECE and j < values:
                 load4(quad, 0, shared, place + k * MAP + j)
@@ -119,9 +119,9 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
         warp, lane = thread // 32, thread % 32
         group, member = lane // 4, lane % 4
         pixel = warp * MMA_M + group
-        near = pixel + (member if member < S else 0)
+        near = pixel + (member if member < S else 0)  # taps beyond S are 0: any number will do, so its own pixel
         far = pixel + (member + 4 if member + 4 < S else 0)
-        left = 2 * STAGED + 2 * MAP * member + pixel  # where its results go
+        results_at = 2 * STAGED + 2 * MAP * member + pixel  # where in shared memory
         own_filters, own_columns = int32(K - 2 * member), int32(Q - pixel)
 
         # stage: the taps; zeros behind the lines; the lines of the block's first part, and those of the next one
@@ -158,7 +158,7 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
             # store
             half = turn * (K * MAP)
             for i in unrolled(ROWS):
-                leave_row(shared, left + half + i * Q, acc, i * ACC_ROW, own_filters, own_columns)
+                leave_row(shared, results_at + half + i * Q, acc, i * ACC_ROW, own_filters, own_columns)
             cuda.syncthreads()
             part_after = drawn[turn]
             copy_lines(shared, here, x, part_after, parts)
