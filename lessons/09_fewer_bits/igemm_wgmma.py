@@ -42,8 +42,8 @@ TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_K = 64, 32  # rows and k of the tile that one instruction multiplies; its columns are BLOCK_N
 MAPS = Maps()
-if BLOCK_M != 2 * MMA_M or BLOCK_N % 64 or not 64 <= BLOCK_N <= 256 or BLOCK_K != 128 or STAGES < 2:
-    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} of 64 up to 256, {BLOCK_K=} 128, {STAGES=} 2 or more")
+if BLOCK_M != 2 * MMA_M or BLOCK_N not in (128, 256) or BLOCK_K != 128 or STAGES < 2:
+    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} 128 or 256, {BLOCK_K=} 128, {STAGES=} 2 or more")
 ROW = BLOCK_K // 4  # words of a row of a tile
 A_SIZE = BLOCK_M * ROW  # words of a tile of A
 STAGE = (BLOCK_M + BLOCK_N) * BLOCK_K  # bytes of a pair
