@@ -48,4 +48,4 @@ prepare = unaligned.prepare  # the transpose of B
 def launch(a, b_t, c):
     if not aligned(a):
         return unaligned.launch(a, b_t, c)
-    in_bytes.multiply(a.view(np.int8), b_t.view(np.int8), c, BF16)
+    in_bytes.product(a.view(np.int8), b_t.view(np.int8), c, BF16)

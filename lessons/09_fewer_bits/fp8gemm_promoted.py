@@ -23,7 +23,7 @@ k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
 
 REQUIRES = "9.0a"
 BLOCK_N, BLOCK_K, STAGES = eight_bits.BLOCK_N, eight_bits.BLOCK_K, eight_bits.STAGES
-K_STEPS, K_STEP, STAGE = eight_bits.K_STEPS, eight_bits.K_STEP, eight_bits.STAGE
+K_STEPS, K_STEP, STAGE_BYTES = eight_bits.K_STEPS, eight_bits.K_STEP, eight_bits.STAGE_BYTES
 HALVES = 2  # of a stage's columns, one after the other
 MMA_N = BLOCK_N // HALVES
 PART = MMA_N // 2  # sums of a thread that the unit holds
@@ -48,7 +48,7 @@ def consuming(promote):
         part = cuda.local.array(PART, float32)
         for _ in range(steps):
             hopper.barrier_wait(filled, stage, parity)
-            moved = uint64(stage * (STAGE >> 4))
+            moved = uint64(stage * (STAGE_BYTES >> 4))
             for half in unrolled(HALVES):
                 # multiply: the first instruction takes the place of what the parts held
                 hopper.wgmma_fence()
@@ -73,4 +73,4 @@ PROMOTED = eight_bits.Kind(float32, hopper.float_tiles, consuming(promote))
 
 
 def launch(a, b_t, c, room=None):
-    eight_bits.multiply(k_major.padded(a, room), b_t, c, PROMOTED)
+    eight_bits.product(k_major.padded(a, room), b_t, c, PROMOTED)

@@ -34,4 +34,4 @@ def workspace(problem):
 
 
 def launch(a, b_t, c, room=None):
-    eight_bits.multiply(k_major.padded(a, room), b_t, c, E4M3)
+    eight_bits.product(k_major.padded(a, room), b_t, c, E4M3)

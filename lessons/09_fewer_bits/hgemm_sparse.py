@@ -47,9 +47,9 @@ THREADS = BLOCK_M // WARP_M * WARPS_N * 32
 A_PIECES, B_PIECES = BLOCK_K // HALVES, KEPT // HALVES  # of 16 bytes in a row: what threads beside each other copy
 A_ROWS, B_ROWS = THREADS // A_PIECES, THREADS // B_PIECES  # of a tile, with one copy of each thread
 K_STEPS = BLOCK_K // MMA_K
-WORDS = BLOCK_N // pruned.ROWS * K_STEPS * 32  # that say where a tile's weights belong
+PLACE_WORDS = BLOCK_N // pruned.ROWS * K_STEPS * 32  # that say where a tile's weights belong
 QUADS = K_STEPS * 32 // 4  # copies of four words, for 32 rows
-if THREADS > 1024 or BLOCK_M % A_ROWS or BLOCK_N % B_ROWS or WORDS > 4 * THREADS:
+if THREADS > 1024 or BLOCK_M % A_ROWS or BLOCK_N % B_ROWS or PLACE_WORDS > 4 * THREADS:
     raise ValueError(f"{BLOCK_M=} {BLOCK_N=} do not divide among {THREADS=}")
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, BLOCK_M * BLOCK_K + BLOCK_N * KEPT  # values of a tile of A, of a pair
 AHEAD = (STAGES - 1) * BLOCK_K
@@ -59,34 +59,34 @@ SHARED_BYTES = BYTES * STAGES * STAGE
 if BLOCK_M * BLOCK_N // WARP_N * STRIDE > STAGES * STAGE:
     raise ValueError(f"{STAGES=} must hold the results of {BLOCK_M=} {BLOCK_N=}")
 ROWS, COLUMNS, ACC_ROW = WARP_N // MMA_N, WARP_M // MMA_M, WARP_M // MMA_M * 4  # instructions that tile a warp's tile
-A_FRAG, B_FRAG, ACC, SAID = COLUMNS * 8, ROWS * 8, ROWS * ACC_ROW, ROWS // 2
+A_FRAG, B_FRAG, ACC, PLACE_FRAG = COLUMNS * 8, ROWS * 8, ROWS * ACC_ROW, ROWS // 2
 
 
 @inlined  # without narrow, under which the main loop is 3% slower
 def place_b(row, column):
-    """Where in a tile of B an element lies: two rows share all banks, so they change places alike."""
+    """Where in a tile of B an element lies: two rows fill all banks, so both are permuted alike."""
     return row * uint32(KEPT) + (column ^ row // uint32(2) % uint32(B_PIECES) * uint32(HALVES))
 
 
 @inlined
 @narrow
-def load_fragments(tiles, said, start, first, a_at, b_at, a_frag, b_frag, places):
-    """32 k of the tiles to fragments; the lane names rows at a_at and b_at, in bytes, and a word of `said`."""
+def load_fragments(tiles, staged_places, start, first, a_at, b_at, a_frag, b_frag, place_frag):
+    """32 k of the tiles to fragments; the lane names rows at a_at and b_at, in bytes, and a word of the places."""
     for i in range(ROWS):
         ldmatrix4_at(b_frag, i * 8, tiles, start + b_at + i * MMA_N * KEPT * BYTES)
     for j in range(COLUMNS):
         ldmatrix4_at(a_frag, j * 8, tiles, start + a_at + j * MMA_M * BLOCK_K * BYTES)
-    for i in range(SAID):
-        places[i] = said[first + i * K_STEPS * 32]
+    for i in range(PLACE_FRAG):
+        place_frag[i] = staged_places[first + i * K_STEPS * 32]
 
 
 @inlined
 @unroll
-def multiply(a_frag, b_frag, places, acc):
+def multiply(a_frag, b_frag, place_frag, acc):
     """The products of 32 k."""
     for j in unrolled(COLUMNS):
         for i in unrolled(ROWS):
-            mma_sp_m16n8k32(acc, i * ACC_ROW + j * 4, b_frag, i * 8, a_frag, j * 8, places, i // 2, i % 2)
+            mma_sp_m16n8k32(acc, i * ACC_ROW + j * 4, b_frag, i * 8, a_frag, j * 8, place_frag, i // 2, i % 2)
 
 
 @pasted
@@ -111,7 +111,7 @@ def specialise(full):
 
     @inlined
     @narrow
-    def copy_tiles(tiles, said, stage, a, kept, places, m0, n0, k0, wide):
+    def copy_tiles(tiles, staged_places, stage, a, kept, places, m0, n0, k0, wide):
         """Start the stage's pair of tiles, from k0 on, and the words for its weights; zeros around A."""
         K, half = a.shape[1], kept.shape[1]
         thread = cuda.threadIdx.x
@@ -129,19 +129,19 @@ def specialise(full):
         first = start + A_SIZE + place_b(row, column)
         for i in range(0, BLOCK_N, B_ROWS):
             copy8_async(tiles, first + i * KEPT, kept, (n0 + row + i) * half + k0 // 2 + column)
-        if thread < WORDS // 4:
+        if thread < PLACE_WORDS // 4:
             rows, quad = n0 // pruned.ROWS + thread // QUADS, thread % QUADS
             source = (rows * places.shape[1] + k0 // MMA_K) * 32 + quad * 4
-            memory.copy4_async(said, stage * WORDS + thread * 4, places, source)
+            memory.copy4_async(staged_places, stage * PLACE_WORDS + thread * 4, places, source)
 
     @jit(THREADS, BLOCKS_PER_SM)
     @narrow
     @unroll
     def hgemm_sparse(a, kept, places, c, wide):
         tiles = half_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-        said = cuda.shared.array(STAGES * WORDS, uint32, alignment=16)
+        staged_places = cuda.shared.array(STAGES * PLACE_WORDS, uint32, alignment=16)
         a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
-        own, acc = cuda.local.array(SAID, uint32), cuda.local.array(ACC, float32)
+        place_frag, acc = cuda.local.array(PLACE_FRAG, uint32), cuda.local.array(ACC, float32)
         a_at, b_at = cuda.local.array(K_STEPS, uint32), cuda.local.array(K_STEPS, uint32)
         M, N = c.shape
         K = a.shape[1]
@@ -165,7 +165,7 @@ def specialise(full):
         # stage: the first STAGES - 1 pairs of tiles, a group each
         for stage in range(STAGES - 1):
             if stage * BLOCK_K < K:
-                copy_tiles(tiles, said, stage, a, kept, places, m0, n0, stage * BLOCK_K, wide)
+                copy_tiles(tiles, staged_places, stage, a, kept, places, m0, n0, stage * BLOCK_K, wide)
             commit_group()
 
         for i in unrolled(ROWS):
@@ -177,14 +177,14 @@ def specialise(full):
             wait_group(PENDING)
             cuda.syncthreads()
             if k0 + AHEAD < K:
-                copy_tiles(tiles, said, write, a, kept, places, m0, n0, k0 + AHEAD, wide)
+                copy_tiles(tiles, staged_places, write, a, kept, places, m0, n0, k0 + AHEAD, wide)
             commit_group()  # in the last rounds an empty one: so PENDING counts right
 
             # multiply
-            start, first = read * (BYTES * STAGE), read * WORDS + word
+            start, at = read * (BYTES * STAGE), read * PLACE_WORDS + word
             for k in unrolled(K_STEPS):
-                load_fragments(tiles, said, start, first + k * 32, a_at[k], b_at[k], a_frag, b_frag, own)
-                multiply(a_frag, b_frag, own, acc)
+                load_fragments(tiles, staged_places, start, at + k * 32, a_at[k], b_at[k], a_frag, b_frag, place_frag)
+                multiply(a_frag, b_frag, place_frag, acc)
             write = read
             read = read + 1 if read < STAGES - 1 else 0
 

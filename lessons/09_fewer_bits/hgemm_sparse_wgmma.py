@@ -59,9 +59,9 @@ locate = hopper.locating(GROUP_N, PAIR_N, BLOCK_M)  # of a pair
 
 @inlined
 @narrow
-def load_tiles(tiles, bars, stage, b_map, shared, n0, m0, k0):
-    """Ask for the block's tile of B, and for its share of A's, for both; zeros outside A, B."""
-    a_map, rank = shared
+def load_tiles(tiles, bars, stage, b_map, a_source, n0, m0, k0):
+    """Ask for the block's tile of B and its share of A's, for both; zeros outside. a_source: A's map, the rank."""
+    a_map, rank = a_source
     start = stage * STAGE
     hopper.barrier_expect(bars, stage, STAGE_BYTES)
     hopper.tma_load2(tiles, start, b_map, bars, stage, n0 + rank * BLOCK_N, k0 // 2)
@@ -134,13 +134,13 @@ def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
         for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
             n0, m0 = locate(tile, blocks_n, blocks_m)
             n0 += rank * BLOCK_N
-            said = n0 // 32 + warp // 2
+            rows = n0 // 32 + warp // 2
             for i in range(ACC):
                 acc[i] = float32(0.0)
-            now, then = places[said, which, word], places[said, min(1, last) * 2 + which, word]
+            now, then = places[rows, which, word], places[rows, min(1, last) * 2 + which, word]
             before = stage
             for step in range(steps):
-                following = places[said, min(step + AHEAD, last) * 2 + which, word]
+                following = places[rows, min(step + AHEAD, last) * 2 + which, word]
                 hopper.barrier_wait(filled, stage, parity)
 
                 # multiply: started here; the one before it has ended, and its stage may be filled again

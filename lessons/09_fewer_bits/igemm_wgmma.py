@@ -1,12 +1,12 @@
-"""igemm_wgmma: a kernel for values of 8 bits: what lesson 07 built for 16, of half the bytes for each product.
+"""igemm_wgmma: a kernel for values of 8 bits: what lesson 07 built for 16, with half the bytes for each product.
 
 Previous step: igemm_mma
 Builds on: hgemm_tma_stores
 New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8 in the time of half as many k of float16. It takes both
-    operands K-major alone, so a tile of B is one box of the transpose. What a kernel has to know of its values is a
-    `Kind`; the rest is hgemm_tma_stores, whose sums leave as words here; where rows of C are not multiples of 16
-    bytes, from registers. A of int8 comes through registers, as in hgemm_register_operand. Where rows of A are not
-    multiples of 16 bytes, `launch` runs igemm_mma.
+    operands K-major only, so a tile of B is one box of the transpose. What a kernel has to know of its values is a
+    `Kind`; the rest is hgemm_tma_stores, but a box of sums holds words. Where rows of C are not multiples of 16
+    bytes, sums leave from registers. A of int8 comes through registers, as in hgemm_register_operand. Where rows of A
+    are not multiples of 16 bytes, `launch` runs igemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
 Run: python -m lessons.09_fewer_bits igemm_wgmma
 """
@@ -42,13 +42,13 @@ TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_K = 64, 32  # rows and k of the tile that one instruction multiplies; its columns are BLOCK_N
 MAPS = Maps()
-if BLOCK_M != 2 * MMA_M or BLOCK_N % 64 or not 64 <= BLOCK_N <= 256 or BLOCK_K != 128 or STAGES < 2:
-    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} of 64 up to 256, {BLOCK_K=} 128, {STAGES=} 2 or more")
+if BLOCK_M != 2 * MMA_M or BLOCK_N not in (128, 256) or BLOCK_K != 128 or STAGES < 2:
+    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} 128 or 256, {BLOCK_K=} 128, {STAGES=} 2 or more")
 ROW = BLOCK_K // 4  # words of a row of a tile
 A_SIZE = BLOCK_M * ROW  # words of a tile of A
-STAGE = (BLOCK_M + BLOCK_N) * BLOCK_K  # bytes of a pair
+STAGE, STAGE_BYTES = (BLOCK_M + BLOCK_N) * ROW, (BLOCK_M + BLOCK_N) * BLOCK_K  # words of a pair, and its bytes
 WARP_M, SLABS = stores.WARP_M, stores.SLABS
-SLAB, LEAVING = WARP_M * ROW, STAGES * STAGE // 4  # words of a box of results on its way; where these lie
+SLAB, LEAVING = WARP_M * ROW, STAGES * STAGE  # words of a box of results on its way; where these lie
 SHARED_BYTES = 4 * (LEAVING + CONSUMERS * 4 * SLABS * SLAB)
 EIGHT_ROWS = 8 * BLOCK_K  # bytes that a pattern of the swizzle takes
 K_STEPS = BLOCK_K // MMA_K
@@ -87,8 +87,8 @@ class Kind(NamedTuple):
 @narrow
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on, a box each; what lies outside A or B counts as zero."""
-    start = stage * (STAGE // 4)
-    hopper.barrier_expect(bars, stage, STAGE)
+    start = stage * STAGE
+    hopper.barrier_expect(bars, stage, STAGE_BYTES)
     hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     hopper.tma_load2(tiles, start + A_SIZE, b_map, bars, stage, n0, k0)
 
@@ -96,24 +96,24 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
 def consuming(wgmma):
     """A consumer's loop over the stages of a tile of C, by this instruction."""
     multiply = multiplying(wgmma, BLOCK_N, K_STEPS, K_STEP, K_STEP)
-    return specialised.consuming(multiply, STAGES, STAGE)
+    return specialised.consuming(multiply, STAGES, STAGE_BYTES)
 
 
 produce = specialised.producing(load_tiles, locate, STAGES, ROW)
 INT8 = im2col.planning.Kind(
     4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32, packed=4
 )
-_, FRAG, lane_row, from_registers = im2col.multiplying.products(INT8, STAGES, STAGE // 4, 1, BLOCK_N, ROW, 0)
+_, FRAG, begins_at, consume_tiles = im2col.multiplying.products(INT8, STAGES, STAGE, 1, BLOCK_N, ROW, 0)
 
 
 @pasted
 @narrow
 def consume_s8(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
-    """A consumer's loop for int8: A through registers, from where the lane's row begins."""
+    """A consumer's loop for int8: with 256 columns A comes through registers, with 128 the unit reads it itself."""
     frag, thread = cuda.local.array(FRAG, int32), cuda.threadIdx.x
     warp, lane = thread // 32, thread % 32
-    at = lane_row(tiles, thread // 128, warp * WARP_M, lane)
-    return from_registers(acc, frag, tiles, filled, emptied, stage, parity, steps, at, b_at, lane)
+    at = begins_at(tiles, thread // 128, warp * WARP_M, lane)
+    return consume_tiles(acc, frag, tiles, filled, emptied, stage, parity, steps, at, b_at, lane)
 
 
 S8 = Kind(int32, hopper.word_tiles, consume_s8, releasing=4)
@@ -122,7 +122,7 @@ S8 = Kind(int32, hopper.word_tiles, consume_s8, releasing=4)
 @lru_cache
 def specialise(kind, boxes):
     """Build the kernel for values of this kind; `boxes`: sums leave through the copy engine, and c is a map of C."""
-    value, all_tiles, consume, store, leave, releasing = kind
+    sum_type, all_tiles, consume, store, leave, releasing = kind
 
     @jit(THREADS)
     @narrow
@@ -130,7 +130,7 @@ def specialise(kind, boxes):
     def igemm_wgmma(a_map, b_map, c, M, N, K, paired, operands):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
-        acc = cuda.local.array(ACC, value)
+        acc = cuda.local.array(ACC, sum_type)
         blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
         turns = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x  # the block's first tile, where they end, a step
         steps = int32((K + BLOCK_K - 1) // BLOCK_K)
@@ -156,7 +156,7 @@ def specialise(kind, boxes):
             for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
                 m0, n0 = locate(tile, blocks_m, blocks_n)
                 for j in range(ACC):
-                    acc[j] = value(0)
+                    acc[j] = sum_type(0)
                 stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
 
                 # store
@@ -176,7 +176,7 @@ def specialise(kind, boxes):
 prepare = unaligned.prepare  # the transpose of B
 
 
-def multiply(a, b_t, c, kind, operands=()):
+def product(a, b_t, c, kind, operands=()):
     """Launch the kernel for values of this kind: c = a @ b_t transposed. `operands` are for the kind's `store`."""
     M, N = c.shape
     word = np.dtype(str(kind.sum))
@@ -194,6 +194,6 @@ def launch(a, b_t, c, finish=None):
     if not aligned(a):
         return unaligned.launch(a, b_t, c, finish)
     if finish is None:
-        return multiply(a, b_t, c, S8)
+        return product(a, b_t, c, S8)
     kind = S8._replace(store=finish.store, leave=finish.leaving(BLOCK_N // (4 * ROW)))
-    multiply(a, b_t, c, kind, finish.operands)
+    product(a, b_t, c, kind, finish.operands)

@@ -145,6 +145,12 @@ def test_products_of_a_stage_are_started_together(step):
     assert "GGGG" in "".join(seen)
 
 
+@pytest.mark.parametrize("columns", [64, 192])
+def test_a_tile_of_which_boxes_leave_columns_out_is_refused(columns):
+    with pytest.raises(ValueError, match=f"BLOCK_N={columns} 128 or 256"):
+        catalog.load(catalog.find("igemm_wgmma").path, "igemm", constants={"BLOCK_N": columns})
+
+
 def test_a_sum_beyond_float32_is_exact():
     problem = problems.from_shape("igemm", {"M": 2, "N": 2, "K": 1040})
     bench = check.Bench(catalog.load(catalog.find("igemm_wgmma").path, "igemm"), problem, tracer=Tracer())

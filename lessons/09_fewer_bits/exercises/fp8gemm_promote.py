@@ -34,4 +34,4 @@ PROMOTED = eight_bits.Kind(float32, hopper.float_tiles, promoted.consuming(promo
 
 
 def launch(a, b_t, c, room=None):
-    eight_bits.multiply(k_major.padded(a, room), b_t, c, PROMOTED)
+    eight_bits.product(k_major.padded(a, room), b_t, c, PROMOTED)
