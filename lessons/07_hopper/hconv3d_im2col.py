@@ -101,7 +101,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             if thread == CONSUMERS * 128:
                 if RESIDENT > 0:
                     stay(tiles, filt_map, stayed, steps, C)
-                for tile in range(turns[0], turns[1], turns[2]):
+                for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
                     m0, n0 = tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
                     n = m0 // (O * P * Q)
                     d = m0 // (P * Q) % O * geometry.stride_d - geometry.pad_d
@@ -129,7 +129,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             a_at, own = rows_at(tiles, warpgroup, row, lane), LEAVING + warp * SLABS * SLAB
             if RESIDENT > 0:
                 hopper.barrier_wait(stayed, 0, 0)
-            for tile in range(turns[0], turns[1], turns[2]):
+            for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
                 m0, n0 = tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
                 for j in range(ACC):
                     acc[j] = sum_type(0)

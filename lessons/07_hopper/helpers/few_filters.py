@@ -10,7 +10,7 @@ At most 64 filters, which stay in shared memory; steps of one pixel along w; two
 import importlib
 from functools import lru_cache
 
-from numba import cuda, uint32
+from numba import cuda, int32, uint32
 from numba.types import float16
 
 from lessons.toolkit import hopper
@@ -160,7 +160,7 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
                 O, P = uint32(outputs[0]), uint32(outputs[1])
                 count = 0  # of stages so far
                 stay(tiles, filt_map, stayed, steps, C)
-                for tile in range(first, tile_count, blocks):
+                for tile in range(int32(first), int32(tile_count), int32(blocks)):
                     line = tile * LINES
                     n = line // (O * P)
                     d = line // P % O * geometry.stride_d - geometry.pad_d
@@ -189,7 +189,7 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
             count = team * steps  # of stages so far; those of the other team are passed over
             parity = uint32(team == 0)  # of the team's next turn; the first team's first one has come
             hopper.barrier_wait(stayed, 0, 0)
-            for tile in range(first + team * blocks, tile_count, TEAMS * blocks):
+            for tile in range(int32(first + team * blocks), int32(tile_count), int32(TEAMS * blocks)):
                 for j in unrolled(QUADS):
                     for e in range(4):
                         acc[4 * j + e] = sum_type(0)
