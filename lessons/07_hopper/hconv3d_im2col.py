@@ -7,7 +7,7 @@ New idea: a tensor map of the kind "im2col" knows the image, its padding and str
     Few filters stay in shared memory, and on a large layer have a kernel of their own (helpers/few_filters.py).
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) from L2, none by threads; few filters: 1 / (S * K), or less.
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
-    taps that reach more than 31 pixels, strides above 8), hconv3d_mma computes.
+    a corner beyond -16 to 15, taps that reach more than 31 pixels, strides above 8), hconv3d_mma computes.
 Run: python -m lessons.07_hopper hconv3d_im2col
 """
 
@@ -48,7 +48,7 @@ def shipped(problem, kind=FP16):
 @lru_cache
 def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
-    BYTES, _, value, all_tiles, _, _, leave_part, _, sum_type, _ = kind
+    BYTES, value, all_tiles, sum_type = kind.BYTES, kind.value, kind.all_tiles, kind.sum_type
     found = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
     STAGES, THREADS, MANY, STAGE, STAYING, LEAVING, TOTAL = found  # where filters that stay begin, where slabs
     A_SIZE, STAGE_BYTES = BLOCK_M * BLOCK_K, BYTES * STAGE  # values of a tile of x, bytes of a stage
@@ -58,7 +58,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may still leave; after an odd number, none
     stay = few_filters.staying(STAYING, BYTES * RESIDENT * BLOCK_N * BLOCK_K, BLOCK_N, BLOCK_K)
-    leave = stores.leaving(leave_part, kind.row, PARTS, PENDING)
+    leave = stores.leaving(kind.leave_part, kind.row, PARTS, PENDING)
     ACC, FRAG, rows_at, consume = multiplying.products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
 
     @inlined
@@ -101,7 +101,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             if thread == CONSUMERS * 128:
                 if RESIDENT > 0:
                     stay(tiles, filt_map, stayed, steps, C)
-                for tile in range(turns[0], turns[1], turns[2]):
+                for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
                     m0, n0 = tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
                     n = m0 // (O * P * Q)
                     d = m0 // (P * Q) % O * geometry.stride_d - geometry.pad_d
@@ -129,7 +129,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             a_at, own = rows_at(tiles, warpgroup, row, lane), LEAVING + warp * SLABS * SLAB
             if RESIDENT > 0:
                 hopper.barrier_wait(stayed, 0, 0)
-            for tile in range(turns[0], turns[1], turns[2]):
+            for tile in range(int32(turns[0]), int32(turns[1]), int32(turns[2])):
                 m0, n0 = tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
                 for j in range(ACC):
                     acc[j] = sum_type(0)

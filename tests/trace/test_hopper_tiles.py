@@ -95,6 +95,7 @@ KINDS = {"hconv3d": ("07_hopper", "hconv3d_im2col", "FP16"), "iconv3d": ("09_few
 @pytest.fixture
 def one_multiprocessor(monkeypatch):
     monkeypatch.setattr(few_filters, "multiprocessors", lambda: 1)
+    monkeypatch.setattr(hopper, "multiprocessors", lambda: 1)
 
 
 @functools.cache
@@ -144,7 +145,7 @@ FEW_WRONG = (
     ("[start + second + at]", "[start + first + at]"),  # the second of two pixels in the first one's place
     ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
     ("                hopper.fence_async()\n", ""),
-    ("                hopper.barrier_wait(yours, team, turn)  #", "                #"),
+    ("                hopper.barrier_wait(yours, team, parity)\n", ""),
     (LEFT, LEFT.replace("hopper.tma_wait_read(0)", "pass")),
     (RELEASED, RELEASED.replace("hopper.wgmma_wait(0)", "pass")),
 )
@@ -154,7 +155,8 @@ FEW_WRONG = (
 def test_mistakes_with_few_filters_are_found(old, new, write):
     text = (LESSON / "helpers" / "few_filters.py").read_text(encoding="utf-8")
     assert not old or text.count(old) == 1
-    own = write("few_own.py", text.replace(old, new).replace("\nSHARED =", "\nmultiprocessors = lambda: 1\nSHARED ="))
+    text = text.replace(old, new).replace("multiprocessors()", "1").replace("hopper.persistent(", "min(1, ")
+    own = write("few_own.py", text)
     problem = conv("hconv3d", N=3, H=10, W=20)
     status, _ = checked(LESSON / "hconv3d_im2col.py", problem, helpers={"few_filters": str(own)})
     assert status in ("wrong", "crashed") if old else status == "right"

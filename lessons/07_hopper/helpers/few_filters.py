@@ -10,7 +10,7 @@ At most 64 filters, which stay in shared memory; steps of one pixel along w; two
 import importlib
 from functools import lru_cache
 
-from numba import cuda, uint32
+from numba import cuda, int32, uint32
 from numba.types import float16
 
 from lessons.toolkit import hopper
@@ -21,16 +21,16 @@ from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
-SHARED = 226 * 1024  # bytes of a block's shared memory, but for its barriers
-LEAST_STAGES, MOST_STAGES = 3, 8  # that filters must leave, 2 where one holds all of a tile; that are of use
+planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
+
+SHARED, MOST_STAGES, MMA_M, FEW = planning.SHARED, planning.MOST_STAGES, planning.MMA_M, planning.FEW
 TEAMS = 2  # of a warpgroup each
 THREADS = (TEAMS + 1) * 128
-FEW, MANY = 56, 224  # registers of a producer's thread and of a team's
-MMA_M, MOST_N = 64, 256  # what one instruction multiplies: filters, and pixels at most
+MANY = 224  # registers of a team's thread
+MOST_N = 256  # pixels that one instruction multiplies, at most
 WARP_M = 16  # filters of a warp
 MOST_PAD = 8  # the walk may go 15 pixels beyond a row, up to 7 of them to the next multiple of 8
 MAPS = Maps()
-planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
 
 
 def line_of(Q, S, DILATION):
@@ -61,15 +61,15 @@ def plan(kind, y_shape, filt_shape, geometry):
     whole = [n for n in range(MOST_N // line, 0, -1) if n * line % kind.columns == 0]
     near = geometry.stride_h == geometry.dilation_h == 1 and geometry.pad_h <= MOST_PAD and C <= BLOCK_K
     choices = [(n, rows) for n in whole for rows in ((R, 1) if near and P % n == 0 else (1,))]
-    least = {rows: LEAST_STAGES - (T == 1 and rows > 1) for rows in (R, 1)}
+    least = {rows: 2 if T == 1 and rows > 1 else 3 for rows in (R, 1)}  # stages; one may hold all of a tile
     LINES, ROWS = next((each for each in choices if room(kind, *each, **shape) >= least[each[1]]), (0, 0))
     return {"LINES": LINES, "ROWS": ROWS, **shape} if LINES and LINES * multiprocessors() < N * O * P else None
 
 
-def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
-    """Build the function that asks for all tiles of ROWS filters, FILT_BYTES, to tiles[FIRST] and on.
+def staying(FIRST, FILT_BYTES, FILTERS, BLOCK_K, TAPS=1):
+    """Build the function that asks for all tiles of FILTERS filters, FILT_BYTES, to tiles[FIRST] and on.
 
-    They come in the order in which they are multiplied: of each part of the channels, S taps that follow each other.
+    They come in the order they are multiplied in: of each part of the channels, TAPS taps that follow each other.
     """
 
     @inlined
@@ -78,12 +78,12 @@ def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
         hopper.barrier_expect(bars, 0, FILT_BYTES)
         at, column, c = FIRST, 0, 0
         for _ in range(steps):
-            for s in range(S):
+            for s in range(TAPS):
                 hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + s * C + c)
-                at += ROWS * BLOCK_K
+                at += FILTERS * BLOCK_K
             c += BLOCK_K
             if c >= C:
-                c, column = 0, column + S * C
+                c, column = 0, column + TAPS * C
 
     return stay
 
@@ -91,7 +91,7 @@ def staying(FIRST, FILT_BYTES, ROWS, BLOCK_K, S=1):
 @lru_cache
 def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
     """The kernel, its bytes of shared memory, and the pixels that a stage loads."""
-    BYTES, MMA_K, value, all_tiles, wgmma, _, _, _, sum_type, _ = kind
+    BYTES, value, all_tiles, wgmma, sum_type = kind.BYTES, kind.value, kind.all_tiles, kind.wgmma, kind.sum_type
     rounded = to_half if value is float16 else sum_type
     STAGES = room(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT)
     LINE, KEPT = line_of(Q, S, DILATION), multiple(Q, 8)  # pixels of a row that are computed, and that leave
@@ -104,7 +104,7 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
     X_BYTES = BYTES * LOADED * BLOCK_K  # that arrive
     SHARED_BYTES = BYTES * (LEAVING + TEAMS * 4 * SLAB)
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
-    K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4  # as descriptors count
+    K_STEPS, STEP = BLOCK_K // kind.MMA_K, kind.MMA_K * BYTES >> 4  # as descriptors count
     X_TAP, X_ROW, X_STAGE = (pixels * BLOCK_K * BYTES >> 4 for pixels in (DILATION, LINE, multiple(LOADED, 8)))
     F_TAP = F_SIZE * BYTES >> 4
     ACC, QUADS = MMA_N // 2, MMA_N // 8
@@ -135,14 +135,14 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
     @jit(THREADS)
     @narrow
     @unroll
-    def hconv3d_few_filters(x_map, filt_map, y_map, lines, filters, outputs, geometry):
+    def hconv3d_few_filters(x_map, filt_map, y_map, lines, walk, outputs, geometry):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         stayed, yours = hopper.barrier_array(1), hopper.barrier_array(TEAMS)
         acc = cuda.local.array(ACC, sum_type)
-        T, R, C = uint32(filters[0]), uint32(filters[1]), uint32(filters[2])
-        turns = (uint32(lines) - 1) // LINES + 1
-        steps = T * R * ((C - 1) // BLOCK_K + 1)
+        T, row_steps, C = uint32(walk[0]), uint32(walk[1]), uint32(walk[2])  # row_steps: R // ROWS
+        tile_count = (uint32(lines) - 1) // LINES + 1
+        steps = T * row_steps * ((C - 1) // BLOCK_K + 1)
         thread, first, blocks = cuda.threadIdx.x, cuda.blockIdx.x, cuda.gridDim.x
         team = thread // 128
         if thread == 0:
@@ -160,7 +160,7 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
                 O, P = uint32(outputs[0]), uint32(outputs[1])
                 count = 0  # of stages so far
                 stay(tiles, filt_map, stayed, steps, C)
-                for tile in range(first, turns, blocks):
+                for tile in range(int32(first), int32(tile_count), int32(blocks)):
                     line = tile * LINES
                     n = line // (O * P)
                     d = line // P % O * geometry.stride_d - geometry.pad_d
@@ -178,7 +178,7 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
                         c += BLOCK_K
                         if c >= C:  # the next row of taps
                             c, r = 0, r + 1
-                            if r == R:
+                            if r == row_steps:
                                 r, t = 0, t + 1
         else:
             hopper.take_registers(MANY)
@@ -187,14 +187,15 @@ def specialise(kind, LINES, ROWS, Q, S, DILATION, BLOCK_K, RESIDENT):
             warp, lane, leads = thread // 32, thread % 32, thread % 128 == 0
             row, own = warp % 4 * WARP_M, LEAVING + warp * SLAB
             count = team * steps  # of stages so far; those of the other team are passed over
-            turn = uint32(team == 0)  # parity of the team's next turn; the first team's first one has come
+            parity = uint32(team == 0)  # of the team's next turn; the first team's first one has come
             hopper.barrier_wait(stayed, 0, 0)
-            for tile in range(first + team * blocks, turns, TEAMS * blocks):
+            for tile in range(int32(first + team * blocks), int32(tile_count), int32(TEAMS * blocks)):
                 for j in unrolled(QUADS):
                     for e in range(4):
                         acc[4 * j + e] = sum_type(0)
-                hopper.barrier_wait(yours, team, turn)  # of `filled`, the phase after the next looks like the last
-                turn ^= 1
+                # until the other team has started its turn's products: two phases ahead `filled` has the same parity
+                hopper.barrier_wait(yours, team, parity)
+                parity ^= 1
                 for step in range(steps):
                     stage = count % STAGES
                     hopper.barrier_wait(filled, stage, count // STAGES % 2)
@@ -244,10 +245,9 @@ def launch(x, filt, y, geometry, tile, kind):
     lower, upper, strides, _ = planning.corners(geometry, x.shape, y.shape, (T, R, S))
     upper[1] += tile["ROWS"] - 1
     upper[2] += line_of(Q, S, geometry.dilation_w) - Q  # whole rows
-    x_map = MAPS.im2col(x, lower, upper, tile["BLOCK_K"], loaded, strides)
-    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (MMA_M, tile["BLOCK_K"]))
+    x_map = MAPS.im2col(x, lower, upper, tile["BLOCK_K"], loaded, strides, tf32=kind.tf32)
+    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (MMA_M, tile["BLOCK_K"]), tf32=kind.tf32)
     y_map = MAPS.tiled(y.reshape(N * O * P * Q, K), (Q, WARP_M))
-    tiles = ceil_div(N * O * P, tile["LINES"])
-    blocks = ceil_div(tiles, ceil_div(tiles, multiprocessors()))  # no more than it takes to be done as early
-    filters = T, R // tile["ROWS"], C
-    kernel[blocks, THREADS, 0, shared_bytes](x_map, filt_map, y_map, N * O * P, filters, (O, P), geometry)
+    blocks = hopper.persistent(ceil_div(N * O * P, tile["LINES"]))
+    walk = T, R // tile["ROWS"], C
+    kernel[blocks, THREADS, 0, shared_bytes](x_map, filt_map, y_map, N * O * P, walk, (O, P), geometry)

@@ -16,7 +16,7 @@ MMA_M, WARP_M = 64, 16  # rows of the tile that one instruction multiplies, and 
 
 def products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
     """For consumers of BANDS times 64 rows: a thread's sums and registers of x; where it begins to read; the loop."""
-    BYTES, MMA_K, _, _, wgmma, wgmma_registers, *_ = kind
+    BYTES, MMA_K, wgmma, wgmma_registers = kind.BYTES, kind.MMA_K, kind.wgmma, kind.wgmma_registers
     B_SIZE, STAGE_BYTES = BLOCK_N * BLOCK_K, BYTES * STAGE
     BAND_ROWS, SUMS = BANDS * MMA_M, BLOCK_N // 2  # sums of an instruction, of a thread
     PIECES, PIECE = BLOCK_K * BYTES // 16, 16 // BYTES  # of 16 bytes in a row, and values in one
@@ -34,17 +34,17 @@ def products(kind, STAGES, STAGE, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
 
     @pasted
     @narrow
-    def described(tiles, warpgroup, row, lane):
+    def described(tiles, warpgroup, row, lane):  # it and lane_row take the same arguments
         return hopper.descriptor(tiles, warpgroup * (BAND_ROWS * BLOCK_K), 0, EIGHT_ROWS)
 
     @pasted
     @narrow
     @unroll
     def start(acc, frag, s, tiles, stage, step, a_at, b_at):
-        """Start a stage's products; a_at is where the lane's row of x begins, or a descriptor."""
+        """Start a stage's products; a_at: where the lane's row of x begins, or a descriptor; step: int32 or int64."""
         if IN_REGISTERS:
             for k in unrolled(K_STEPS):  # the warp's 16 rows of x, swizzled
-                ldmatrix4(frag, s * FRAG + HELD * k, tiles, a_at + stage * STAGE ^ k * MMA_K)
+                ldmatrix4(frag, s * FRAG + HELD * k, tiles, (a_at + stage * STAGE) ^ (k * MMA_K))
         moved = stage * (STAGE_BYTES >> 4)
         a, b = a_at + moved, b_at + (uint32(step) * (B_SIZE * BYTES >> 4) if RESIDENT > 0 else moved)
         hopper.wgmma_fence()
