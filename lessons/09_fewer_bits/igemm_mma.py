@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from numba import cuda, int8, int32, int64, uint32
 
-from lessons.toolkit import memory
+from lessons.toolkit import card, memory
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import INT8S, aligned, byte_array, commit_group, wait_group
 from lessons.toolkit.mma import ldmatrix4_at, mma_m16n8k32_s8, shared_address
@@ -29,8 +29,9 @@ k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
 
 REQUIRES = "8.0"
 BLOCK_K = 128
-# tiles of as many bytes as hgemm_pipelined's; STAGES: pairs of them in shared memory
-BLOCK_M, BLOCK_N, STAGES = pipelined.BLOCK_M, pipelined.BLOCK_N, pipelined.STAGES
+TILES = (128, 256, 3), (128, 128, 3)  # 144 KiB of shared memory; 96, where a block has no more than 99
+# STAGES: pairs of tiles in shared memory
+BLOCK_M, BLOCK_N, STAGES = card.largest(TILES, lambda tile: tile[2] * (tile[0] + tile[1]) * BLOCK_K)
 WARP_M, WARP_N = pipelined.WARP_M, pipelined.WARP_N
 TUNABLES = pipelined.TUNABLES
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
