@@ -6,8 +6,7 @@ New idea: a tensor map of the kind "im2col" knows the image, its padding and str
     of a tile and a tap; the engine finds the pixels that follow and writes zeros where a window hangs over the edge.
     Few filters stay in shared memory, and on a large layer have a kernel of their own (helpers/few_filters.py).
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) from L2, none by threads; few filters: 1 / (S * K), or less.
-Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
-    a corner beyond -16 to 15, taps that reach more than 31 pixels, strides above 8), hconv3d_mma computes.
+Where the copy engine cannot walk along the windows (im2col_plan.describable), hconv3d_mma computes.
 Run: python -m lessons.07_hopper hconv3d_im2col
 """
 

@@ -4,8 +4,7 @@ Previous step: iconv3d_direct
 New idea: hconv3d_im2col's kernels as they are, with values of another kind. What they copy are words of four
     channels; what they multiply are the bytes in them; what leaves are words again, one for each int32 sum.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads; a value is one byte.
-Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
-    a corner beyond -16 to 15, taps that reach more than 31 pixels, strides above 8), iconv3d_direct computes.
+Where the copy engine cannot walk along the windows (im2col_plan.describable), iconv3d_direct computes.
 Run: python -m lessons.09_fewer_bits iconv3d_im2col
 """
 

@@ -101,7 +101,8 @@ def corners(geometry, x_shape, y_shape, taps):
 
 
 def describable(x, filt, y, geometry):
-    """Whether the copy engine can walk along these windows."""
+    """Whether the copy engine can walk along these windows: rows of x, filt and y are multiples of 16 bytes, padding
+    is at most 16, corners lie within -16 to 15, taps reach at most 31 pixels, strides are at most 8."""
     lower, upper, strides, reach = corners(geometry, x.shape, y.shape, filt.shape[1:4])
     within = min(lower) >= -16 and max(reach) < 32 and max(strides) <= 8 and min(upper) >= -16 and max(upper) <= 15
     return within and aligned(x, filt, y)
