@@ -221,15 +221,17 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
 
 
 def _misplaced_arguments(error: BaseException, path: Path) -> Fault | None:
-    """Of a kernel that did not compile: its launch gives a number where it uses an array, and where it uses a number
-    perhaps an array. Numba's error is then of some line in the kernel."""
+    """Of a kernel that did not compile: its one launch gives a number where it uses an array, and an array where it
+    does not. Numba's error is then of some line in the kernel."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "compile_cuda"]
     types, name = (frames[0].f_locals["args"], frames[0].f_locals["pyfunc"].__name__) if frames else ((), "")
     launches = [one for one in each(path, ast.Call) if isinstance(one.func, ast.Subscript)]
     launches = [one for one in launches if len(one.args) == len(types)]
-    launches.sort(key=lambda one: not ast.unparse(one.func).startswith(f"{name}["))
-    for kernel in _functions(path, name) if launches else ():
-        told, numbers = list[str](), 0
+    others = {one.name for one in each(path, ast.FunctionDef)} - {name}
+    launches = [one for one in launches if ast.unparse(one.func).split("[")[0] not in others]
+    kernels = _functions(path, name)
+    for kernel in kernels if len(launches) == len(kernels) == 1 else ():  # else it is not clear of which they are
+        told, numbers, arrays = list[str](), 0, 0
         for one, kind, given in zip(kernel.args.args, types, launches[0].args, strict=False):
             used, array, number = _used_as(kernel, one.arg), hasattr(kind, "ndim"), hasattr(kind, "bitwidth")
             if (used == "an array" and number) or (used == "a number" and array):
@@ -237,7 +239,8 @@ def _misplaced_arguments(error: BaseException, path: Path) -> Fault | None:
                 text = cut(ast.unparse(given), 40)
                 told.append(f"for {one.arg}, {used}{gives or ','} the {'array' if array else 'number'} {text}")
                 numbers += number
-        if numbers:
+            arrays += array and used != "an array"
+        if numbers and arrays:  # else a number is used wrongly
             look_at = f"{LOOK_AT['argument-order']}: {name}({ast.unparse(kernel.args)})"
             return fault("argument-order", "; ".join(told[:3]), path, launches[0].lineno, look_at)
     return None
@@ -246,6 +249,8 @@ def _misplaced_arguments(error: BaseException, path: Path) -> Fault | None:
 def _used_as(kernel: ast.FunctionDef, name: str) -> str:
     """What a parameter is taken for: an array, whose elements or extents are asked for, or a number; empty if that
     does not show."""
+    if name in {one.id for one in ast.walk(kernel) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}:
+        return ""  # set anew
     numbers = False
     for node in ast.walk(kernel):
         if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("shape", "size")):
