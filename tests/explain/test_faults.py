@@ -19,8 +19,8 @@ from common.trace.messages import Trace
 FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
-ENDLESS_SECONDS = 1.0
-COUNT = 82  # so that none goes missing unnoticed
+ENDLESS_SECONDS = 3.0
+COUNT = 83  # so that none goes missing unnoticed
 
 
 @dataclass(frozen=True)
